@@ -1,8 +1,8 @@
 """`{prefix}/files/{root}/{key}`: data files of local tables, by signed URL.
 
-The signature is checked over the sent path, before the path is used. It covers the root, so a URL
-of one table gives access to no other. The file must lie inside of the root after symbolic links are resolved,
-and is opened beneath it without following any.
+The signature is checked over the sent path, before the path is used. It covers the root and its directory,
+so a URL of one table gives access to no other, also not to one that takes its names. The file must lie inside
+of the root after symbolic links are resolved, and is opened beneath it without following any.
 """
 
 from __future__ import annotations
@@ -187,6 +187,7 @@ async def file(context: RequestContext) -> web.StreamResponse:
     state, request = context.state, context.request
     identity, key = split(request.rel_url.raw_path, f"{state.config.prefix}/files/")
     signed = state.tables.verify_local_url(
+        identity,
         urlsplit(state.config.public_url).path + spelling(state.config.prefix, identity, key),
         request.query.get("expires", ""),
         request.query.get("signature", ""),

@@ -25,6 +25,7 @@ from gateway.config import Config, Location
 from gateway.errors import Unavailable
 from gateway.limits.admission import whole_pause
 from gateway.storage.breaker import StorageDown
+from gateway.storage.local.store import directory_key
 from gateway.storage.registry import Storages
 from gateway.storage.unity_catalog import UnityCatalogTable
 from gateway.tables.completions import Completions
@@ -230,10 +231,14 @@ class Tables:
         """Report the end of a stream to the storage's circuit breaker; None for a complete stream."""
         self.storages.calls(table.location).stream_ended(error)
 
-    def verify_local_url(self, path: str, expires: str, signature: str, *, now_ms: int) -> bool:
-        """Return whether a URL of the files route has a valid signature and has not expired."""
+    def verify_local_url(
+        self, identity: str, path: str, expires: str, signature: str, *, now_ms: int
+    ) -> bool:
+        """Return whether a URL of the files route was signed for the id's directory and has not expired."""
+        # Without a directory the same work is done.
+        root = self._local_roots.get(identity, Location("file", "", ""))
         checked = [
-            _native.verify_local_url(path, expires, signature, key=key, now_ms=now_ms)
+            _native.verify_local_url(path, expires, signature, key=directory_key(key, root), now_ms=now_ms)
             for key in self._url_keys
         ]
         return any(checked)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hmac
+import os
 from urllib.parse import quote
 
 from gateway import _native
 from gateway.config import Location
 from gateway.config.storages.entry import LocalEntry
 from gateway.storage.stores import Connections, Store
+
+
+def directory_key(url_key: bytes, directory: Location) -> bytes:
+    """Return the key of a directory's URLs: they open nothing in another one that takes its id."""
+    return hmac.digest(url_key, os.fsencode(directory.url), "sha256")
 
 
 class LocalStore(Store):
@@ -30,6 +37,7 @@ class LocalStore(Store):
         """Return the URL key; there is nothing to renew."""
         return self._url_key
 
-    def signer(self, _location: Location, identity: str) -> _native.Signer:
+    def signer(self, location: Location, identity: str) -> _native.Signer:
         """Return a signer of URLs that name a root by its id."""
-        return _native.Signer.local(f"{self._base_url}/{quote(identity, safe='')}", key=self._url_key)
+        key = directory_key(self._url_key, location)
+        return _native.Signer.local(f"{self._base_url}/{quote(identity, safe='')}", key=key)

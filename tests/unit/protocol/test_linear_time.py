@@ -285,7 +285,7 @@ def test_a_url_of_the_files_route_is_read_in_linear_time(snapshot: Snapshot, tmp
     def parse(text: str) -> object:
         identity, key = files.split(f"/delta-sharing/files/{text}", "/delta-sharing/files/")
         path = files.spelling("/delta-sharing", identity, key)
-        return tables.verify_local_url(path, text, text, now_ms=0)
+        return tables.verify_local_url(identity, path, text, text, now_ms=0)
 
     assert_linear(parse, ["", "x/"], ["/", "a", "%2F", "%", "0", "é", "f"], [""])
     tables.close()

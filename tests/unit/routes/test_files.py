@@ -21,7 +21,8 @@ from yarl import URL
 
 from gateway import _native
 from gateway.authentication.sealed_tokens import Sealer
-from gateway.config import Config, Secret, TokenKey
+from gateway.config import Config, Location, Secret, TokenKey
+from gateway.storage.local.store import directory_key
 from gateway.tables.local_files import LocalFile, inside, spelling
 
 Client = TestClient[Any, Any]
@@ -71,11 +72,16 @@ gateway: {{anonymous: true, tokenKeys: [{{id: k1, secret: a secret for the tests
     await started.close()
 
 
+def key_of(config: Config, table: str) -> bytes:
+    url_key = Sealer([TokenKey("k1", Secret("a secret for the tests"))]).derived_keys(b"files")[0]
+    directories = {entry.id: entry.location for _, _, entry in config.tables}
+    return directory_key(url_key, directories.get(table, Location("file", "", "/elsewhere")))
+
+
 def signed(config: Config, key: str, table: str = "id-1", lifetime_seconds: int = 60) -> URL:
     """A URL as answers hold it, for any key at all."""
-    url_key = Sealer([TokenKey("k1", Secret("a secret for the tests"))]).derived_keys(b"files")[0]
     base = f"{config.public_url}{PREFIX}/files/{table}"
-    url, _ = _native.Signer.local(base, key=url_key).sign(
+    url, _ = _native.Signer.local(base, key=key_of(config, table)).sign(
         key, now_ms=NOW_MS, lifetime_seconds=lifetime_seconds
     )
     return URL(url, encoded=True)
@@ -274,8 +280,7 @@ async def test_there_is_no_way_out_even_with_a_signature(
     _client, config = served
     path = f"{PREFIX}/files/id-1/{raw_key}"
     spelt = spelling(PREFIX, "id-1", unquote_to_bytes(raw_key))
-    url_key = Sealer([TokenKey("k1", Secret("a secret for the tests"))]).derived_keys(b"files")[0]
-    query = hand_signed(spelt, url_key)
+    query = hand_signed(spelt, key_of(config, "id-1"))
     status, body = await raw_get(config.port, f"{path}?{query}")
     assert status == 404, (raw_key, body)
     assert b"other" not in body.partition(b"\r\n\r\n")[2]
@@ -306,7 +311,26 @@ def test_a_link_that_comes_after_the_path_was_resolved_is_not_followed(root: Pat
 async def test_a_url_of_a_table_that_is_not_shared(served: tuple[Client, Config]) -> None:
     client, config = served
     async with client.session.get(signed(config, "plain.parquet", table="id-3")) as answered:
-        assert answered.status == 404
+        assert answered.status == 403
+
+
+async def test_a_url_opens_no_file_of_a_directory_that_takes_the_names_of_a_table(tmp_path: Path) -> None:
+    for name, content in (("one", b"public"), ("other", b"private")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-0.parquet").write_bytes(content)
+    statuses, url = [], URL()
+    for name in ("one", "other"):
+        text = (
+            "shares: [{name: s, schemas: [{name: d, tables: "
+            f"[{{name: t, location: {tmp_path / name}, id: id-1}}]}}]}}]\n"
+            "gateway: {anonymous: true, tokenKeys: [{id: k1, secret: a secret for the tests}]}\n"
+        )
+        client, config = await serve(text, clock=Clock(NOW_MS))
+        url = url.with_port(config.port) if statuses else signed(config, "part-0.parquet")
+        async with client.session.get(url) as answered:
+            statuses.append((answered.status, await answered.read() == b"private"))
+        await client.close()
+    assert statuses == [(200, False), (403, False)]
 
 
 @pytest.mark.parametrize("path", ["%ff/a", "id-1/%ff", "%ed%a0%80/a?expires=%ff&signature=%ed%a0%80"])

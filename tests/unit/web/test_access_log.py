@@ -16,7 +16,8 @@ from support.gateway_directory import Gateway
 
 from gateway import _native
 from gateway.authentication.sealed_tokens import Sealer
-from gateway.config import Secret, TokenKey
+from gateway.config import Location, Secret, TokenKey
+from gateway.storage.local.store import directory_key
 from gateway.telemetry.audit import AuditLog
 
 FILE_BYTES = 32 * 1024 * 1024
@@ -41,7 +42,8 @@ def test_a_data_file_is_logged_when_it_has_left_with_its_bytes(tmp_path: Path) -
     gateway.settings["host"] = "127.0.0.1"
     gateway.write()
     url_key = Sealer([TokenKey("k1", Secret("k" * 32))]).derived_keys(b"files")[0]
-    signer = _native.Signer.local(f"http://127.0.0.1:{gateway.port}{PREFIX}/files/id-1", key=url_key)
+    key = directory_key(url_key, Location("file", "", str(table)))
+    signer = _native.Signer.local(f"http://127.0.0.1:{gateway.port}{PREFIX}/files/id-1", key=key)
     url, _ = signer.sign("large.parquet", now_ms=0, lifetime_seconds=2**31)
     target = url.partition(str(gateway.port))[2]
 
