@@ -21,7 +21,7 @@ class GcsCredentials:
         private_key: key of the service account, in PEM form.
         signing_token: token of an identity that may sign with the service account's key by a call.
         iam_endpoint: URL of the service that signs; None for Google's.
-        expires: end of the token.
+        expires: end of the token, or of the signing token if that is earlier.
         file: file that the key comes from.
         source: the identity.
 

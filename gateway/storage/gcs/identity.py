@@ -53,11 +53,15 @@ class GcsIdentity:
 
     def _credentials(self, tokens: Tokens, file: Path | None) -> GcsCredentials:
         token, expires = tokens.token()
+        signing = None if self._for_exchange else tokens.signing_token()
+        if signing is not None:
+            # The metadata server gives a token that it has given before, until its last minutes.
+            expires = min(expires, signing[1])
         return GcsCredentials(
             token=Secret(token),
             email=tokens.email,
             private_key=Secret(tokens.private_key) if tokens.private_key else None,
-            signing_token=Secret(signing) if (signing := tokens.signing_token()) else None,
+            signing_token=Secret(signing[0]) if signing is not None else None,
             iam_endpoint=tokens.iam_endpoint,
             expires=datetime.fromtimestamp(expires, UTC),
             file=file,

@@ -113,11 +113,11 @@ class Tokens:
             self.email = self.credentials.service_account_email
         return fresh
 
-    def signing_token(self) -> str | None:
-        """Return the token that signs by a call; None if a key is on this machine, or nothing signs."""
+    def signing_token(self) -> tuple[str, float] | None:
+        """Return the token that signs by a call, as `token`; None if a key is here, or nothing signs."""
         if self.email is None or self.private_key is not None:
             return None
-        return self._fresh(self.signer or self.credentials)[0]
+        return self._fresh(self.signer or self.credentials)
 
     def for_exchange(self) -> Tokens:
         """Return the same identity with tokens that can be exchanged for narrower tokens."""

@@ -146,6 +146,22 @@ def test_an_impersonated_account_signs_with_the_token_of_its_source(
     assert found.source.startswith(f"the service account {EMAIL}, impersonated by the service account")
 
 
+def test_credentials_end_with_the_token_that_signs(
+    google: GoogleIdentity, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from google.auth import iam  # noqa: PLC0415 - slow to import
+
+    monkeypatch.setattr(iam, "_IAM_ENDPOINT", google.url + "/{}")
+    # The metadata server gives one token out until its last minutes.
+    signing = json_response({"access_token": "signs", "expires_in": 600})
+    reading = json_response({"accessToken": "reads", "expireTime": "2100-01-01T00:00:00Z"})
+    google.failures += [signing, reading, signing]
+    found = identity(credentialsFile=google.service_account_file(tmp_path), impersonate=EMAIL).request()
+    assert (found.token, found.signing_token) == (Secret("reads"), Secret("signs"))
+    assert found.expires is not None
+    assert 500 < found.expires.timestamp() - time.time() <= 600
+
+
 @pytest.mark.parametrize("impersonates", [True, False])
 def test_a_federated_identity_signs_for_the_account_that_it_impersonates(
     google: GoogleIdentity, tmp_path: Path, impersonates: bool
