@@ -50,12 +50,7 @@ logging.getLogger("google").setLevel(logging.CRITICAL)
 
 
 class _BoundedRequest(Request):
-    """Requests with a time limit; of the metadata server without the proxy of the environment."""
-
-    def __init__(self, *, proxies: bool = True) -> None:
-        session = requests.Session()
-        session.trust_env = proxies
-        super().__init__(session)
+    """Requests with a time limit. Those by HTTP use no proxy: they are for metadata servers."""
 
     def __call__(
         self,
@@ -74,7 +69,7 @@ class _BoundedRequest(Request):
             headers=headers,
             timeout=limit,
             # The body of a request may be a token, which only one host may receive.
-            **{"allow_redirects": False, **rest},
+            **{"allow_redirects": False, "proxies": {"http": ""}, **rest},
         )
 
 
@@ -89,7 +84,6 @@ class Tokens:
         private_key: the service account's key, in PEM form, if it is on this machine.
         signer: the credentials whose token signs by a call; None for those that read.
         iam_endpoint: URL of the service that signs.
-        proxies: requests use the proxy of the environment.
 
     """
 
@@ -99,7 +93,6 @@ class Tokens:
     private_key: str | None = field(default=None, repr=False)
     signer: Any = None
     iam_endpoint: str | None = None
-    proxies: bool = True
     _periods: dict[int, tuple[float, float]] = field(default_factory=dict, init=False)
     """The times of the last request and of the next one, by credentials."""
 
@@ -130,6 +123,10 @@ class Tokens:
         source = self.credentials
         if isinstance(source, service_account.Credentials):
             source = source.with_scopes([PLATFORM_SCOPE])
+        if isinstance(source, compute_engine.Credentials):
+            # The library would ask the metadata server for it by the proxy.
+            universe = _requested(self.source, lambda: _metadata.get_universe_domain(_BoundedRequest()))
+            source = source.with_universe_domain(universe)
         target = impersonated_credentials.Credentials(
             source_credentials=source,
             target_principal=email,
@@ -151,7 +148,7 @@ class Tokens:
         requested_at, renew_at = self._periods.get(id(credentials), (now, now))
         # A token has a lifetime: if the clock has stepped back, it was ahead when the end was computed.
         if not requested_at <= now < renew_at:
-            _requested(self.source, lambda: credentials.refresh(_BoundedRequest(proxies=self.proxies)))
+            _requested(self.source, lambda: credentials.refresh(_BoundedRequest()))
             self._periods[id(credentials)] = now, now + max(0.0, _end(credentials) - now) / 2
         if not credentials.token:
             raise CredentialsUnavailable(f"{self.source} gives no token")
@@ -194,7 +191,7 @@ def exchanged(token: str, boundary: Mapping[str, Any], endpoint: str | None) -> 
 def of_metadata_server() -> Tokens:
     """Return the identity of the machine's metadata server. Raises CredentialsUnavailable without one."""
     # Its absence is noticed early: a request for a token would be repeated for half a minute.
-    if not _metadata.ping(_BoundedRequest(proxies=False), timeout=PING_SECONDS, retry_count=PINGS):
+    if not _metadata.ping(_BoundedRequest(), timeout=PING_SECONDS, retry_count=PINGS):
         raise CredentialsUnavailable(
             f"no credentials were found, and there is no metadata server; supported: {SUPPORTED}",
             lasting=True,
@@ -203,7 +200,6 @@ def of_metadata_server() -> Tokens:
         compute_engine.Credentials(scopes=[PLATFORM_SCOPE]),
         "the service account of the metadata server",
         email="default",
-        proxies=False,
     )
 
 

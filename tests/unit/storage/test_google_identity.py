@@ -162,6 +162,26 @@ def test_credentials_end_with_the_token_that_signs(
     assert 500 < found.expires.timestamp() - time.time() <= 600
 
 
+def test_the_proxy_of_the_environment_is_for_other_services_than_the_metadata_server(
+    google: GoogleIdentity, on_a_machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import requests  # noqa: PLC0415 - slow to import
+
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    send = requests.adapters.HTTPAdapter.send
+    proxies: dict[str, str | None] = {}
+
+    def recorded(adapter: Any, request: Any, **options: Any) -> Any:
+        scheme = request.url.partition(":")[0]
+        proxies[scheme] = requests.utils.select_proxy(request.url, options["proxies"])
+        return send(adapter, request, **options)
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", recorded)
+    with pytest.raises(CredentialsUnavailable, match="the service cannot be reached"):
+        identity(on_a_machine, impersonate=EMAIL).request()
+    assert proxies == {"http": "", "https": "http://127.0.0.1:1"}
+
+
 @pytest.mark.parametrize("impersonates", [True, False])
 def test_a_federated_identity_signs_for_the_account_that_it_impersonates(
     google: GoogleIdentity, tmp_path: Path, impersonates: bool
