@@ -131,9 +131,7 @@ impl Windows {
 
     fn request_apart(&self, start: u64, length: usize) -> Result<Bytes> {
         let Shared { remote, path, .. } = &*self.shared;
-        let entity_tag = self.shared.lock().entity_tag.clone();
-        let range = start..start + length as u64;
-        let piece = runtime::block_on(remote.read_range(path, range, entity_tag))??;
+        let piece = runtime::block_on(remote.read_range(path, start..start + length as u64))??;
         self.shared.cut(&self.shared.accept(piece)?, 0, length)
     }
 
@@ -176,8 +174,7 @@ impl Windows {
         make_room(&mut state.slots);
         let range = index * WINDOW_BYTES..self.shared.size.min((index + 1) * WINDOW_BYTES);
         let arrival = Arrival { shared: Arc::clone(&self.shared), index, delivered: false };
-        let entity_tag = state.entity_tag.clone();
-        runtime::spawn(async move { arrival.fetch(range, entity_tag).await })?;
+        runtime::spawn(arrival.fetch(range))?;
         state.slots.insert(index, Slot { content: None, used });
         state.requested.insert(index);
         Ok(())
@@ -226,9 +223,9 @@ struct Arrival {
 }
 
 impl Arrival {
-    async fn fetch(mut self, range: std::ops::Range<u64>, entity_tag: Option<String>) {
+    async fn fetch(mut self, range: std::ops::Range<u64>) {
         let shared = Arc::clone(&self.shared);
-        let answer = shared.remote.read_range(&shared.path, range, entity_tag).await;
+        let answer = shared.remote.read_range(&shared.path, range).await;
         self.deliver(answer);
     }
 

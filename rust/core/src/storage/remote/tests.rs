@@ -645,6 +645,32 @@ fn a_read_names_the_listed_tag_unless_the_store_sends_others() {
 }
 
 #[test]
+fn a_store_that_refuses_the_tags_of_its_objects_is_read_in_ranges() {
+    // Two windows.
+    let size = 4 << 20;
+    let endpoint = answering(move |head| {
+        let head = head.to_ascii_lowercase();
+        let range = head.split_once("range: bytes=").and_then(|(_, rest)| rest.lines().next());
+        match range.and_then(|range| range.split_once('-')).filter(|_| !head.contains("if-match")) {
+            Some((start, end)) => {
+                let length = end.parse::<usize>().unwrap() + 1 - start.parse::<usize>().unwrap();
+                let part = format!("Content-Range: bytes {start}-{end}/{size}");
+                (format!("206 Partial Content\r\nETag: \"t\"\r\n{TIME}\r\n{part}"), "x".repeat(length))
+            }
+            None => ("412 Precondition Failed".into(), String::new()),
+        }
+    });
+    for storage in storages(&endpoint) {
+        let file = storage.open_listed("t/a", &commit(size)).unwrap();
+        for file in [file.clone(), file.read_apart()] {
+            for start in [0, size - 4] {
+                assert_eq!(file.read_range(start, 4).unwrap(), "xxxx");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_fault_of_one_object_is_none_of_its_store() {
     let error = |code: &str| format!("<Error><Code>{code}</Code><Message>Told so.</Message></Error>");
     for (status, code) in [
