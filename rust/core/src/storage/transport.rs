@@ -24,6 +24,7 @@ use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode};
 
 use super::addresses::Resolver;
 use super::answer::{Answer, RESPONSE};
+use crate::percent;
 use crate::sign::USER_AGENT;
 
 /// Maximum size of one page of a listing. Azure sends 5000 entries of up to 4 KiB.
@@ -228,7 +229,7 @@ async fn checked_listing(answer: HttpResponse) -> Result<HttpResponse, HttpError
         HttpError::new(HttpErrorKind::Interrupted, problem)
     })?;
     parts.extensions.insert(page_end);
-    Ok(HttpResponse::from_parts(parts, without_markers(body).into()))
+    Ok(HttpResponse::from_parts(parts, with_plain_names(without_markers(body)).into()))
 }
 
 /// Returns a page of a listing of S3 and Google without objects whose keys end with a slash: consoles, Hadoop and Google's
@@ -252,6 +253,34 @@ fn without_markers(page: Bytes) -> Bytes {
     }
     kept.extend_from_slice(rest);
     kept.freeze()
+}
+
+/// Returns a page of a listing of Azure without encoded names: one with a character that XML cannot have comes
+/// percent-encoded, also its slashes, and the client takes it as it comes.
+fn with_plain_names(page: Bytes) -> Bytes {
+    let encoded = b"<Name Encoded=\"true\">";
+    let (mut plain, mut rest) = (BytesMut::new(), &*page);
+    while let Some(start) = memmem::find(rest, encoded) {
+        let (before, name) = (&rest[..start], &rest[start + encoded.len()..]);
+        let (name, after) = name.split_at(memchr::memchr(b'<', name).unwrap_or(name.len()));
+        plain.extend_from_slice(before);
+        plain.extend_from_slice(b"<Name>");
+        let mut decoded = Vec::with_capacity(name.len());
+        percent::append_decoded(name, &mut decoded);
+        for byte in decoded {
+            match byte {
+                b'&' => plain.extend_from_slice(b"&amp;"),
+                b'<' => plain.extend_from_slice(b"&lt;"),
+                byte => plain.extend_from_slice(&[byte]),
+            }
+        }
+        rest = after;
+    }
+    if plain.is_empty() {
+        return page;
+    }
+    plain.extend_from_slice(rest);
+    plain.freeze()
 }
 
 async fn page_of(body: HttpResponseBody) -> Result<Bytes, HttpError> {

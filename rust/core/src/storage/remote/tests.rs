@@ -405,6 +405,27 @@ fn an_object_that_marks_a_directory_is_no_file() {
 }
 
 #[test]
+fn a_name_that_azure_encodes_is_listed_as_it_is() {
+    let endpoint = answering(|head| {
+        let is_directory = query_of(head, "delimiter").is_some();
+        let (names, directories): (&[_], &[_]) = if is_directory {
+            (&["ODD"], &["ODD%2F", "t/a/"])
+        } else {
+            (&[COMMITS[0], "t/_delta_log%2FODD"], &[])
+        };
+        let page = Page { names, directories, ..Page::default() }.of_store(1);
+        // A name with a character that XML cannot have is encoded as a whole.
+        let encoded = page.replace("<Name>ODD", "<Name Encoded=\"true\">t%2FODD");
+        let encoded = encoded.replace("<Name>t/_delta_log%2F", "<Name Encoded=\"true\">t%2F_delta_log%2F");
+        ("200 OK".into(), encoded.replace("ODD", "0%3Ca%26amp%3B%25%EF%BF%BF"))
+    });
+    let storage = &storages(&endpoint)[1];
+    assert_eq!(storage.list_directories("t").unwrap().names, ["0<a&amp;%\u{ffff}", "a"]);
+    let names: Vec<_> = storage.list_log("t", "").unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["00000000000000000000.json", "0<a&amp;%\u{ffff}"]);
+}
+
+#[test]
 fn a_listing_that_has_other_names_before_those_of_versions_is_read_on() {
     for index in [0, 2] {
         let endpoint = answering(move |head| {
