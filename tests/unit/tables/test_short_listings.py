@@ -1,4 +1,4 @@
-"""Listings of a store that lack the newest commits of a log."""
+"""Listings of a store that lack the newest commits of a log, or have files that cannot be read."""
 
 import hashlib
 import json
@@ -29,11 +29,15 @@ HEADS: tuple[Any, ...] = (
 
 
 class Bucket:
-    """The objects of a bucket by their keys. Those that are `unlisted` can be read, and are in no listing."""
+    """The objects of a bucket by their keys.
+
+    Those that are `unlisted` can be read, and are in no listing; `lost` ones are listed, and absent.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.unlisted: set[str] = set()
+        self.lost: set[str] = set()
         self.url = ""
 
     def commit(self, version: int) -> str:
@@ -82,10 +86,13 @@ def served() -> Iterator[Bucket]:
         def do_GET(self) -> None:
             url = urlsplit(self.path)
             query = parse_qs(url.query)
+            key = url.path.removeprefix("/bucket/")
             content = (
                 bucket.listing(query)
                 if "list-type" in query
-                else bucket.objects.get(url.path.removeprefix("/bucket/"))
+                else bucket.objects.get(key)
+                if key not in bucket.lost
+                else None
             )
             self.send_response(404 if content is None else 200)
             body = content or b""
@@ -194,3 +201,17 @@ def test_a_log_ends_before_the_last_checkpoint_only_without_the_commit_of_it(is_
             for key in commits[2:]:
                 del bucket.objects[key]
             assert bucket.table().snapshot().version == 1
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_checkpoint_that_is_listed_and_absent_ends_the_search_for_another_one(parts: int) -> None:
+    with served() as bucket:
+        bucket.commit(3)
+        checkpoint = f"t/_delta_log/{3:020}.checkpoint"
+        names = [f".{part:010}.{parts:010}" for part in range(1, parts + 1)] if parts > 1 else [""]
+        for name in names:
+            bucket.objects[f"{checkpoint}{name}.parquet"] = b"PAR1" * 100
+        bucket.lost = set(bucket.objects) - {f"t/_delta_log/{3:020}.json"}
+        with pytest.raises(native().CorruptLog) as raised:
+            bucket.table().snapshot()
+        assert raised.value.file == f"{3:020}.checkpoint{names[0]}.parquet"

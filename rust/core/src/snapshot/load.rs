@@ -129,14 +129,17 @@ fn from_start(request: LoadRequest<'_>, mut segment: LogSegment) -> Result<Arc<S
             return loaded;
         };
         let find = || LogSegment::find(storage, root, Some(version), None);
-        segment = match checkpoint {
-            None => return Err(error),
-            Some(checkpoint) => match find()? {
-                next if next.checkpoint.as_ref() != Some(&checkpoint) => next,
-                same if same.leave_out_missing(storage, root, &error) => find()?,
-                _ => return Err(error),
-            },
-        };
+        let Some(checkpoint) = checkpoint else { return Err(error) };
+        segment = find()?;
+        if segment.checkpoint.as_ref() == Some(&checkpoint)
+            && segment.leave_out_missing(storage, root, &error)
+        {
+            segment = find()?;
+        }
+        // Nothing else rebuilds the version.
+        if segment.checkpoint == Some(checkpoint) {
+            return Err(error);
+        }
     }
 }
 
