@@ -139,6 +139,24 @@ def test_a_listing_without_a_commit_that_is_there_shows_no_older_table() -> None
             table.snapshot()
 
 
+def test_a_listing_without_a_commit_that_was_found_by_its_name_shows_no_older_version() -> None:
+    with served() as bucket:
+        bucket.commit(0)
+        table = bucket.table()
+        assert table.snapshot().version == 0
+        bucket.unlisted = {bucket.commit(1)}
+        for _ in range(4):
+            with pytest.raises(native().StorageUnavailable) as raised:
+                table.snapshot()
+            assert raised.value.detail == f"the listing of t lacks {1:020}.json, which is there"
+        assert table.latest_known(max_age_ms=60_000).version == 0
+        del bucket.objects[f"t/_delta_log/{1:020}.json"]
+        assert table.snapshot().version == 0, "the commit was taken back"
+        bucket.commit(1)
+        bucket.unlisted = set()
+        assert table.snapshot().version == 1
+
+
 def test_changes_and_times_of_a_known_version_are_not_those_of_a_shorter_log() -> None:
     with served() as bucket:
         commits = [bucket.commit(version) for version in range(4)]

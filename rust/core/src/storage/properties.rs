@@ -28,6 +28,12 @@ impl FileProperties {
             && self.identity == listed.identity;
         is_same.then(|| self.entity_tag.is_some() && self.entity_tag == listed.entity_tag)
     }
+
+    /// Returns the file with these properties, as a listing shows it.
+    pub(crate) fn into_entry(self, name: String) -> LogFileEntry {
+        let Self { size, modified_s, entity_tag, identity } = self;
+        LogFileEntry { name, size, modified_ms: modified_s.saturating_mul(1000), entity_tag, identity }
+    }
 }
 
 /// Returns an entity tag without quotes, which listings and answers write differently. Some stores send none or an

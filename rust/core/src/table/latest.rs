@@ -194,6 +194,10 @@ impl Table {
         if let Some(known) = known {
             known.check_listed(self, last)?;
         }
+        let next = lock(&self.probes).next.clone();
+        if let Some((version, commit)) = &next {
+            check_listed(&self.storage, &self.root, last, (*version, Some(commit)))?;
+        }
         let snapshot = found?;
         let latest = Latest::of(&snapshot, refreshed_at, ratified);
         let is_unchanged =
@@ -280,7 +284,7 @@ impl Table {
             (Ok([_, commit]), Some(catalog)) if !catalog.is_released() => Ok([None, commit]),
             (found, _) => found,
         };
-        if !lock(&self.probes).is_unchanged(&probe.commit, found)? {
+        if !lock(&self.probes).is_unchanged(probe.known.version(), &probe.commit, found)? {
             return Ok(None);
         }
         {

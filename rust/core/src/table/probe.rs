@@ -82,6 +82,8 @@ pub(super) struct ProbeHistory {
     sent_tag: Option<SentTag>,
     /// As `sent_tag`, before that listing.
     differing_tag: Option<SentTag>,
+    /// The commit that a probe has found after the known one, until a listing has it.
+    pub(super) next: Option<(i64, LogFileEntry)>,
 }
 
 impl ProbeHistory {
@@ -94,6 +96,7 @@ impl ProbeHistory {
     /// Records a listing that began at `began`, and whether it found nothing new.
     pub(super) fn listed(&mut self, began: Instant, is_unchanged: bool) {
         self.listed_at = Some(began);
+        self.next = None;
         let was_required = std::mem::take(&mut self.requires_listing);
         if let Some(tag) = self.differing_tag.take().filter(|_| is_unchanged) {
             self.sent_tag = Some(tag);
@@ -109,14 +112,20 @@ impl ProbeHistory {
         }
     }
 
-    /// Returns whether the results of a probe show that its version, with the `listed` commit, is still the latest one.
+    /// Returns whether the results of a probe show that `version`, with the `listed` commit, is still the latest one.
     pub(super) fn is_unchanged(
         &mut self,
+        version: i64,
         listed: &LogFileEntry,
         found: Result<[Option<FileProperties>; 2]>,
     ) -> Result<bool> {
         let is_unchanged = match found {
             Ok([None, Some(commit)]) => self.is_listed_commit(listed, commit),
+            Ok([Some(next), Some(commit)]) if commit.matches(listed).is_some() => {
+                let version = version.saturating_add(1);
+                self.next = Some((version, next.into_entry(log_path::commit_name(version))));
+                false
+            }
             // An absent object is denied where its bucket may not be listed; a listing shows the difference.
             // Some stores refuse requests for properties alone.
             Ok(_) | Err(Error::StorageDenied { .. } | Error::StorageRefused { .. }) => false,
@@ -171,8 +180,24 @@ mod tests {
             ([None, Some(other_time)], false),
         ] {
             let mut history = ProbeHistory { listed_at: Some(Instant::now()), ..Default::default() };
-            assert_eq!(history.is_unchanged(&commit, Ok(found.clone())).unwrap(), expected, "{found:?}");
+            assert_eq!(history.is_unchanged(3, &commit, Ok(found.clone())).unwrap(), expected, "{found:?}");
             assert_eq!(history.is_listing_due(Instant::now()), !expected);
+        }
+    }
+
+    #[test]
+    fn the_next_commit_is_remembered_until_a_listing_if_the_known_one_is_the_listed_one() {
+        let next = FileProperties { size: 7, modified_s: 9, ..sent(Some("n")) };
+        for (known, is_found) in [(Some(sent(Some("a"))), true), (Some(sent(None)), true), (None, false)] {
+            let mut history = ProbeHistory::default();
+            assert!(!history.is_unchanged(3, &listed("a"), Ok([Some(next.clone()), known])).unwrap());
+            let found = history.next.take().filter(|(version, commit)| {
+                *version == 4 && commit.name == log_path::commit_name(4) && next.matches(commit) == Some(true)
+            });
+            assert_eq!(found.is_some(), is_found);
+            history.next = found;
+            history.listed(Instant::now(), true);
+            assert_eq!(history.next, None);
         }
     }
 
@@ -195,7 +220,7 @@ mod tests {
         for _ in 0..MAX_USELESS {
             assert!(!history.is_listing_due(now));
             let denied = Err(Error::StorageDenied { detail: String::new() });
-            assert!(!history.is_unchanged(&listed("a"), denied).unwrap());
+            assert!(!history.is_unchanged(3, &listed("a"), denied).unwrap());
             history.listed(now, true);
         }
         let resumed = now + PAUSE;
@@ -209,7 +234,7 @@ mod tests {
         let mut history = ProbeHistory::default();
         history.listed(Instant::now(), false);
         let down = Err(Error::StorageUnavailable { detail: String::new() });
-        assert!(matches!(history.is_unchanged(&listed("a"), down), Err(Error::StorageUnavailable { .. })));
+        assert!(matches!(history.is_unchanged(3, &listed("a"), down), Err(Error::StorageUnavailable { .. })));
         assert!(!history.is_listing_due(Instant::now()));
     }
 
@@ -220,7 +245,7 @@ mod tests {
             let (now, commit) = (Instant::now(), listed("a"));
             history.listed(now, false);
             let ask = |history: &mut ProbeHistory, tag| {
-                history.is_unchanged(&commit, Ok([None, Some(sent(tag))])).unwrap()
+                history.is_unchanged(3, &commit, Ok([None, Some(sent(tag))])).unwrap()
             };
             assert!(!ask(&mut history, tag));
             history.listed(now, true);
