@@ -158,7 +158,8 @@ pub struct StructField {
     pub data_type: DataType,
     /// Whether it may be null.
     pub nullable: bool,
-    /// Whether strings compare as their bytes do: false with a collation or blank-padded `char(n)`.
+    /// Whether strings compare as their bytes do: false with a collation or blank-padded `char(n)`, of a struct also
+    /// if one of its fields has it.
     pub binary_order: bool,
     /// Whether the type was widened from `float`: statistics of older files are printed as floats.
     pub widened_from_float: bool,
@@ -180,7 +181,7 @@ pub struct Column {
     pub physical: Vec<String>,
     /// Its type.
     pub data_type: DataType,
-    /// [`StructField::binary_order`] of the last field.
+    /// [`StructField::binary_order`] of all fields of the path.
     pub binary_order: bool,
     /// [`StructField::widened_from_float`] of the last field.
     pub widened_from_float: bool,
@@ -246,7 +247,7 @@ fn find_path<'a>(
         logical: path.iter().map(|field| field.name.clone()).collect(),
         physical: path.iter().map(|field| field.physical_name.clone()).collect(),
         data_type: last.data_type.clone(),
-        binary_order: last.binary_order,
+        binary_order: path.iter().all(|field| field.binary_order),
         widened_from_float: last.widened_from_float,
         in_nullable_struct: path.iter().rev().skip(1).any(|field| field.nullable),
     })
@@ -462,6 +463,12 @@ fn parse_type(raw: &RawValue, mapping: ColumnMapping, depth_left: usize) -> Resu
     })
 }
 
+/// Returns whether a type such as `struct<a:char(5),b:varchar(9)>` has a `char(n)`. Spark states the types of all fields
+/// of a struct at the top column.
+fn has_char(data_type: &str) -> bool {
+    data_type.match_indices("char(").any(|(at, _)| !data_type[..at].ends_with("var"))
+}
+
 fn parse_field(raw: RawField<'_>, mapping: ColumnMapping, depth_left: usize) -> Result<StructField> {
     let metadata: RawMetadata<'_> =
         raw.metadata.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
@@ -470,7 +477,7 @@ fn parse_field(raw: RawField<'_>, mapping: ColumnMapping, depth_left: usize) -> 
         (ColumnMapping::Id | ColumnMapping::Name, Some(physical)) => physical.into_owned(),
         _ => name.clone(),
     };
-    let padded = metadata.char_or_varchar.is_some_and(|raw| raw.get().starts_with("\"char"));
+    let padded = metadata.char_or_varchar.is_some_and(|raw| has_char(raw.get()));
     Ok(StructField {
         name,
         physical_name,
@@ -559,6 +566,19 @@ mod tests {
             {"name":"c","type":"string","nullable":true,"metadata":{"__COLLATIONS":{"c":"spark.UTF8_LCASE"}}}]}"#;
         let schema = StructType::parse(json, ColumnMapping::None).unwrap();
         assert_eq!(schema.fields.iter().map(|f| f.binary_order).collect::<Vec<_>>(), [false, true, false]);
+    }
+
+    #[test]
+    fn padded_strings_of_a_struct_do_not_compare_as_bytes() {
+        for (types, is_binary) in [("c:char(5),v:varchar(9)", false), ("c:varchar(5),v:varchar(9)", true)] {
+            let json = format!(
+                r#"{{"type":"struct","fields":[{{"name":"s","type":{{"type":"struct","fields":[
+                {{"name":"c","type":"string","nullable":true,"metadata":{{}}}}]}},"nullable":true,
+                "metadata":{{"__CHAR_VARCHAR_TYPE_STRING":"struct<{types}>"}}}}]}}"#
+            );
+            let schema = StructType::parse(&json, ColumnMapping::None).unwrap();
+            assert_eq!(schema.resolve(&["s", "c"]).unwrap().binary_order, is_binary, "{types}");
+        }
     }
 
     #[test]
