@@ -50,11 +50,7 @@ def check_change_data(loaded: TableHead, other: TableHead, *, is_end: bool = Fal
 
 def check_stream(loaded: TableHead, other: TableHead) -> None:
     """Raise SchemaChanged if a stream started with `loaded` cannot read rows written under `other`."""
-    if _another_table(loaded, other):
-        raise SchemaChanged(
-            "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The stream was reading another table than the "
-            "one that is shared by this name now: start it with a new checkpoint."
-        )
+    check_stream_table(loaded, other.table_id)
     mine, theirs = delta_schema(loaded), delta_schema(other)
     unknown = lost_column(theirs, mine)
     if unknown is None:
@@ -70,6 +66,15 @@ def check_stream(loaded: TableHead, other: TableHead) -> None:
         f"version {_said(loaded)} (renamed, dropped or of another type): {unknown}. Start a new stream "
         "after that version, with a new checkpoint."
     )
+
+
+def check_stream_table(loaded: TableHead, table_id: str | None) -> None:
+    """Raise SchemaChanged if a stream started with `loaded` has read a table of another id."""
+    if _another_id(loaded.table_id, table_id):
+        raise SchemaChanged(
+            "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The stream was reading another table than the "
+            "one that is shared by this name now: start it with a new checkpoint."
+        )
 
 
 def check_stream_partitions(loaded: TableHead, other: TableHead) -> None:
@@ -125,9 +130,12 @@ def _lost_field(fields: t.StructType, among: t.StructType, path: str) -> str | N
 
 
 def _another_table(head: TableHead, other: TableHead) -> str | None:
-    if head.table_id and other.table_id and head.table_id != other.table_id:
-        return "it is a different table with the same name"
-    return None
+    is_another = _another_id(head.table_id, other.table_id)
+    return "it is a different table with the same name" if is_another else None
+
+
+def _another_id(mine: str | None, theirs: str | None) -> bool:
+    return bool(mine and theirs and mine != theirs)
 
 
 def _said(head: TableHead) -> str:

@@ -3,8 +3,10 @@
 In: options, and the table's head at the start of the stream. Out: partitions per batch. An offset holds the
 position of the stream: `{"version": 7, "index": 3, "snapshot": false}` is after the versions before 7 and
 the first four files of 7; without an index all of 7 is read. In a snapshot, `index` counts the files of the
-table at that version. Without a startingVersion a stream starts with the snapshot; a stream of change data
-starts with it as inserts. A listing serves batches during the first half of its URLs' lifetime.
+table at that version. Stored offsets have the id of the table as well: the versions of another table that
+has the same name now do not continue the stream. Without a startingVersion a stream starts with the snapshot;
+a stream of change data starts with it as inserts. A listing serves batches during the first half of its URLs'
+lifetime.
 """
 
 import logging
@@ -22,7 +24,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from gateway.client.actions import TableHead
 from gateway.client.pages import Query
 from gateway.client.transport import HttpError
-from gateway.spark.read.evolution import check_stream, check_stream_partitions
+from gateway.spark.read.evolution import check_stream, check_stream_partitions, check_stream_table
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.planning import Listing, list_range, list_version, partitions_of
 from gateway.spark.read.ranges import VersionOutline
@@ -64,6 +66,8 @@ class Offset:
 
 
 _log = logging.getLogger(__name__)
+_TABLE = "table"
+"""The id of the table in a stored offset. Those of earlier releases have none."""
 # For servers that send no expiration. Tasks renew a URL that expires earlier.
 _UNKNOWN_LIFETIME_MS = 1_200_000
 _MOST_LISTED_VERSIONS = 1000
@@ -137,7 +141,7 @@ class ShareStreamReader(DataSourceStreamReader):
         start, latest = self._options.starting_version, self._loaded.version
         if start is not None and latest is not None and start > latest:
             _log.warning("the stream waits for version %d: the table has version %d", start, latest)
-        return self._first().document
+        return self._stored(self._first())
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the end of the next batch, limited by endingVersion and the limits of a trigger."""
@@ -145,10 +149,11 @@ class ShareStreamReader(DataSourceStreamReader):
         latest = self._options.client().version()
         if self._options.ending_version is not None:
             latest = min(latest, self._options.ending_version)
-        return self._next(reached, latest).document
+        return self._stored(self._next(reached, latest))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """List the files after `start`, up to `end`."""
+        """List the files after `start`, up to `end`. Raises SchemaChanged for an offset of another table."""
+        check_stream_table(self._loaded, start.get(_TABLE))
         first, last = Offset.of(start), Offset.of(end)
         # Spark calls this with the position of a restarted stream as well.
         self._reached = last
@@ -164,6 +169,10 @@ class ShareStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Fetch and decode one group of files."""
         return read_partition(partition, self._schema, self._loaded)
+
+    def _stored(self, offset: Offset) -> dict[str, Any]:
+        table_id = self._loaded.table_id
+        return offset.document | ({} if table_id is None else {_TABLE: table_id})
 
     def _first(self) -> Offset:
         start = self._options.starting_version

@@ -13,6 +13,7 @@ from support.scripted_server import listening
 from gateway.client.actions import TableHead
 from gateway.spark import source
 from gateway.spark.read import streaming
+from gateway.spark.read.evolution import SchemaChanged
 from gateway.spark.read.options import ReadOptions
 from gateway.spark.read.streaming import Offset, ShareStreamReader
 
@@ -63,7 +64,7 @@ def listed(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> list[Any]:
     return ranges
 
 
-def reader(clock: Clock) -> ShareStreamReader:
+def reader(clock: Clock, table_id: str | None = None) -> ShareStreamReader:
     options: Any = SimpleNamespace(
         starting_version=1,
         starting_timestamp=None,
@@ -72,7 +73,8 @@ def reader(clock: Clock) -> ShareStreamReader:
         max_versions_per_trigger=None,
         client=lambda: SimpleNamespace(version=lambda: VERSIONS),
     )
-    return ShareStreamReader(options, None, TableHead("", (), {}), now_ms=clock)  # type: ignore[arg-type]
+    head = TableHead("", (), {}, table_id=table_id)
+    return ShareStreamReader(options, None, head, now_ms=clock)  # type: ignore[arg-type]
 
 
 def batches(mine: ShareStreamReader) -> list[list[int]]:
@@ -134,6 +136,20 @@ def test_a_batch_of_a_long_backlog_looks_at_few_of_its_files(
 def test_a_restarted_stream_lists_the_batch_that_it_repeats(listed: list[Any], clock: Clock) -> None:
     assert len(reader(clock).partitions(Offset(3).document, Offset(6).document)) == MOST
     assert listed == [(4, 6)]
+
+
+@pytest.mark.usefixtures("listed")
+def test_a_restarted_stream_does_not_continue_in_another_table_of_the_same_name(clock: Clock) -> None:
+    first = reader(clock, "mine")
+    start, end = first.initialOffset(), first.latestOffset()
+    assert len(first.partitions(start, end)) == MOST
+    for offset in (start, end):
+        assert reader(clock, "mine").partitions(offset, offset) == []
+        with pytest.raises(SchemaChanged, match="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"):
+            reader(clock, "another").partitions(offset, end)
+    # Checkpoints of earlier releases do not name the table, nor do some servers.
+    assert reader(clock, "mine").partitions(Offset(3).document, Offset(3).document) == []
+    assert reader(clock).partitions(end, end) == []
 
 
 TIME = "2024-01-31T00:00:00Z"
