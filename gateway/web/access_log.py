@@ -55,6 +55,9 @@ class AccessLog:
 def line(context: RequestContext, response: web.StreamResponse | None, seconds: float) -> bytes:
     """Return the line of a request, without a line break."""
     request, proxy, remote = context.request, None, context.request.remote
+    if remote is not None and "." in remote:
+        # Of IPv4, at a listener for both kinds.
+        remote = remote.removeprefix("::ffff:")
     if context.state.trusted_proxies and (address := context.address) is not None:
         client = str(address)
         if client != remote:

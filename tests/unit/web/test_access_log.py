@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from aiohttp import web
 from support.gateway_app import PREFIX, bearer, recipients, serve
 from support.gateway_directory import Gateway
 
@@ -90,10 +91,18 @@ def test_a_data_file_is_logged_when_it_has_left_with_its_bytes(tmp_path: Path) -
         ("[]", "192.0.2.7", "127.0.0.1", None),
     ],
 )
-async def test_the_client_behind_trusted_proxies_is_logged(
-    caplog: pytest.LogCaptureFixture, trusted: str, forwarded: str | None, remote: str, proxy: str | None
+@pytest.mark.parametrize("peer", ["127.0.0.1", "::ffff:127.0.0.1"])
+async def test_the_client_behind_trusted_proxies_is_logged(  # noqa: PLR0917 - the cases
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    trusted: str,
+    forwarded: str | None,
+    remote: str,
+    proxy: str | None,
+    peer: str,
 ) -> None:
     caplog.set_level("INFO", "gateway.access")
+    monkeypatch.setattr(web.BaseRequest, "remote", peer)
     client, _ = await serve(f"shares: []\n{recipients(alice='')}  trustedProxies: {trusted}\n")
     try:
         headers = bearer() | ({"X-Forwarded-For": forwarded} if forwarded else {})
