@@ -99,14 +99,14 @@ def _expected_error(error: Exception) -> str | None:
     from gateway.config.errors import ConfigError  # noqa: PLC0415 - as above
     from gateway.database.errors import DatabaseError  # noqa: PLC0415 - as above
     from gateway.governance.recipient_records import RecipientError  # noqa: PLC0415 - imported only after a failure
+    from gateway.report.text import system_error_text  # noqa: PLC0415 - as above
     from gateway.tables.native import LogError  # noqa: PLC0415 - as above
 
     if isinstance(error, DatabaseError | RecipientError):
         return f"the recipients' database cannot be opened: {error}"
-    if isinstance(error, OSError) and error.strerror is not None:
-        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        return f"{place}{error.strerror}"
-    if isinstance(error, ConfigError | StartFailed | GatewayError | LogError | OSError):
+    if isinstance(error, OSError):
+        return system_error_text(error)
+    if isinstance(error, ConfigError | StartFailed | GatewayError | LogError):
         return str(error)
     return None
 

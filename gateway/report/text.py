@@ -1,5 +1,6 @@
 """Makes untrusted text safe to display: every character is visible and allowed in HTML and XML."""
 
+import os
 import re
 
 _FORBIDDEN = re.compile(
@@ -38,3 +39,11 @@ def _picture(match: re.Match[str]) -> str:
     if code < _SPACE:
         return chr(_CONTROL_PICTURES + code)
     return "\N{SYMBOL FOR DELETE}" if code == _DELETE else "\N{REPLACEMENT CHARACTER}"
+
+
+def system_error_text(error: OSError) -> str:
+    """Return an error of the system after the file that it names, without its number."""
+    if error.strerror is None:
+        return str(error)
+    place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+    return f"{place}{error.strerror}"

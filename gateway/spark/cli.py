@@ -72,6 +72,7 @@ def _checked(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     from gateway.report.page import ReportUnavailable, check_libraries  # noqa: PLC0415
+    from gateway.report.text import system_error_text  # noqa: PLC0415
     from gateway.spark.session import SparkUnavailable, check_jars  # noqa: PLC0415
 
     try:
@@ -87,7 +88,9 @@ def _checked(run: Callable[[argparse.Namespace], int], arguments: argparse.Names
             if file is not None:
                 _check_writable(file)
         return run(arguments)
-    except (OSError, ValueError, SparkUnavailable) as error:
+    except OSError as error:
+        _say(f"delta-gateway: {system_error_text(error)}")
+    except (ValueError, SparkUnavailable) as error:
         _say(f"delta-gateway: {error}")
     except PySparkException as error:
         # The following lines are a plan, or stack traces of other processes.

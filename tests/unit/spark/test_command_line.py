@@ -151,6 +151,16 @@ def test_a_profile_is_checked_before_spark_is_started(
     assert said in line
 
 
+@pytest.mark.usefixtures("no_spark")
+def test_a_file_of_tables_that_is_missing_is_named_without_a_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing, profile = tmp_path / "missing.yaml", tmp_path / "p.share"
+    profile.write_text(json.dumps(SHARE))
+    assert cli.main(["verify", "-c", str(missing), "--profile", str(profile)]) == 1
+    assert capsys.readouterr().err == f"delta-gateway: {missing}: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
