@@ -179,8 +179,10 @@ class CredentialStore:
         shares = self.shares
         if shares is not self._taken:
             # A revocation does not wait for the shares, which may be many. A grant does: until then its names
-            # may be those of other tables.
-            await self._put(await asyncio.to_thread(_held_back, self._stored, stored))
+            # may be those of other tables. After an outage nothing is in force, and without its shares
+            # a recipient would find none.
+            if not self._has_ended:
+                await self._put(await asyncio.to_thread(_held_back, self._stored, stored))
             await self._take_shares(shares)
             self._taken = shares
         if self.have_shares_ended:
@@ -221,7 +223,7 @@ class CredentialStore:
         is_done = self._has_ended and not self._is_due
         if is_done or self._elapsed() - self._read_at_seconds < kept_seconds:
             return
-        self._has_ended = self._is_due = self.have_shares_ended = True
+        self._has_ended = self._is_due = True
         await self._change()
         log.error(OUTDATED, kept_seconds)
 
@@ -248,6 +250,8 @@ class CredentialStore:
             # The configuration may have changed while the table was made.
             if current is self._config():
                 break
+        if self._has_ended:
+            self.have_shares_ended = True
         self._changed(table)
         self._is_due = False
         if not self._has_ended:

@@ -602,10 +602,11 @@ async def test_shares_end_with_the_last_state_and_come_back_when_later_ones_are_
 ):
     """Also those that only recipients of the configuration read."""
     store = FollowedStore(place, clock, maxOutageSeconds=3600)
-    have_ended, served = [], asyncio.Event()
+    have_ended, asked, served = [], asyncio.Event(), asyncio.Event()
 
     async def slow(shares):
         if shares:
+            asked.set()
             await served.wait()
 
     def changed(table):
@@ -621,12 +622,13 @@ async def test_shares_end_with_the_last_state_and_come_back_when_later_ones_are_
             await until(lambda: have_ended == [True])
             execute("ALTER TABLE hidden RENAME TO changes")
             execute("INSERT INTO shares VALUES ('s', 's', '{}', 1)")
-            # The former ones are not served again meanwhile.
-            await until(lambda: len(have_ended) == 2)
-            assert have_ended == [True, True]
+            # The former ones are not served again meanwhile, and no recipient looks for its own among those
+            # of the file.
+            await asked.wait()
+            assert have_ended == [True]
             served.set()
-            await until(lambda: have_ended[-1] is False)
-            assert store.store.have_shares_ended is False
+            await until(lambda: have_ended == [True, False])
+            assert not store.tables[-1].is_incomplete
 
 
 def test_a_process_that_was_stopped_serves_no_former_shares(clock, tmp_path):
