@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         position, stored = database.stored()
         steps = database.checked(plan(stored, shares, removes=arguments.remove), position, stored)
         recipients = open_database(config, actor(), now_ms=epoch_ms, audit=audit, beside=database)
-        changes = [*plan_recipients(recipients.list(), wanted, removes=arguments.remove)]
+        changes = [*plan_recipients(recipients.read_all(), wanted, removes=arguments.remove)]
         _print(steps.steps, changes)
         if not arguments.dry_run:
             _make(database, steps, recipients, changes)

@@ -19,6 +19,7 @@ from gateway.governance.grant_operations import apply_grants, checked
 from gateway.governance.recipient_names import check_network
 from gateway.governance.recipient_records import TEXTS, NewRecipient, RecipientRecord
 from gateway.governance.recipient_store import RecipientDatabase
+from gateway.governance.rows import ReadRecipients
 from gateway.governance.share_records import ShareError
 from gateway.tables.rules import native_rule
 
@@ -58,14 +59,18 @@ def make(database: RecipientDatabase, steps: Sequence[RecipientStep]) -> None:
 
 
 def plan_recipients(
-    records: Iterable[RecipientRecord], wanted: Iterable[Any], *, removes: bool
+    stored: ReadRecipients, wanted: Iterable[Any], *, removes: bool
 ) -> Iterator[RecipientStep]:
-    """Iterate over the steps; without `removes` grants and policies that the file does not have stay."""
-    known = {recipient_key(record.name): record for record in records}
+    """Iterate over the steps; without `removes` grants and policies that the file does not have stay.
+
+    Raises ShareError, and RecipientUnreadable for a recipient of the file that is there and cannot be read.
+    """
+    known = {recipient_key(record.name): record for record in stored.records}
     recipients = [_Wanted.of(document) for document in wanted]
     keys = [recipient_key(recipient.name) for recipient in recipients]
     if len({*keys}) < len(keys):
         raise ShareError("a recipient is listed twice (names are case-insensitive)")
+    stored.check_whole(keys)
     for recipient, key in zip(recipients, keys, strict=True):
         record = known.get(key)
         if record is None:

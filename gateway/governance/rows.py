@@ -70,12 +70,13 @@ class ReadRecipients:
     records: tuple[RecipientRecord, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
-    def check_whole(self) -> None:
-        """Raise RecipientUnreadable if some of the recipients cannot be read."""
+    def check_whole(self, keys: Collection[str] | None = None) -> None:
+        """Raise RecipientUnreadable if some of the recipients cannot be read. `keys`: of these alone."""
         for key, reason in self.unreadable.items():
-            raise RecipientUnreadable(
-                f"the rows of recipient {key!r} cannot be read: {reason}; mend them by SQL, or delete it"
-            )
+            if keys is None or key in keys:
+                raise RecipientUnreadable(
+                    f"the rows of recipient {key!r} cannot be read: {reason}; mend them by SQL, or delete it"
+                )
 
 
 def read(connection: Connection, keys: Collection[str] | None) -> ReadRecipients:

@@ -404,6 +404,15 @@ def test_an_export_is_whole_or_an_error(
         config, capsys, "export", "-o", str(tmp_path / "export.yaml")
     )
     assert not (tmp_path / "export.yaml").exists()
+    # Nor is it planned as a new one.
+    for mode in ([], ["--dry-run"]):
+        unreadable = write(tmp_path / "2.yaml", recipients=[{"name": "Bob"}])
+        assert "the rows of recipient 'bob' cannot be read" in refused(
+            config, capsys, "apply", unreadable, *mode
+        )
+    # Another one's plan does not depend on it.
+    other = write(tmp_path / "3.yaml", recipients=[{"name": "a"}])
+    assert printed(config, capsys, "apply", other, "--dry-run") == "Nothing differs.\n"
 
 
 def test_a_recipient_that_is_exported_is_applied_elsewhere_with_its_rules(
