@@ -26,6 +26,7 @@ from gateway.config.errors import shown_key
 from gateway.config.sections import RECIPIENTS_DATABASE
 from gateway.config.yaml_loader import read_document
 from gateway.database.errors import DatabaseMissing
+from gateway.database.migration import check_not_taken_over
 from gateway.governance.audited_database import Opening, open_database, open_share_database
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.share_plan import Step, plan
@@ -77,6 +78,8 @@ def _planned(empty: Path, config: Config, actor: str, **options: Unpack[Opening]
         return open_share_database(config, actor, **options)
     except DatabaseMissing:
         source = config.database_source
+        if source is not None:
+            check_not_taken_over(source)
         gateway = replace(config.gateway, database=None, recipients_database=source or empty)
         options |= {"create": source is None, "read_only": source is not None}
         return open_share_database(replace(config, gateway=gateway), actor, **options)

@@ -515,6 +515,17 @@ def test_a_dry_run_without_a_database_shows_what_a_new_one_gets(
     shown = printed(config, capsys, "apply", wanted, "--dry-run")
     assert shown == "+ share a\n+ recipient new, without a token\n"
     assert {*tmp_path.iterdir()} == before
+    # Nor does it plan for a new one where one is lost that took over a file.
+    printed(config, capsys, "apply", wanted)
+    settings = yaml.safe_load(config.read_text())
+    settings["gateway"] = settings.get("gateway", {}) | {"database": {"url": "sqlite:///new.db"}}
+    moved = tmp_path / "moved.yaml"
+    moved.write_text(yaml.safe_dump(settings))
+    assert printed(moved, capsys, "apply", wanted, "--dry-run") == "Nothing differs.\n"
+    printed(moved, capsys, "apply", wanted)
+    (tmp_path / "new.db").unlink()
+    for mode in (["--dry-run"], []):
+        assert "was taken over before" in refused(moved, capsys, "apply", wanted, *mode)
     wrong = write(tmp_path / "2.yaml", {"name": "a", "schemas": [{"name": "b/c"}]})
     assert run(config, "apply", wrong, "--dry-run") == 1
 
