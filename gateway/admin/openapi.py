@@ -41,9 +41,9 @@ def document(operations: Iterable[Operation]) -> Json:
 
 def _described(operation: Operation) -> openapi.Operation:
     body, query, answer = (operation.types.get(part) for part in ("body", "query", "return"))
-    statuses = {*operation.errors, *([413] if body else [])}
-    if operation.method != "GET" and "{" in operation.path:
-        statuses.add(412)
+    statuses = {*operation.errors}
+    if operation.method != "GET":
+        statuses |= {412, 413} if "{" in operation.path else {413}
     return openapi.Operation(
         method=operation.method,
         path=operation.path,

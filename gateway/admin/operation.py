@@ -40,7 +40,7 @@ class Operation:
     status: int = 200
     """The status of an answer without an error."""
     errors: tuple[int, ...] = (400, 401, 404, 503)
-    """The statuses of errors, beside 413 for an operation with a body."""
+    """The statuses of errors, beside 413 for a change, whose body is always read."""
 
     @cached_property
     def types(self) -> dict[str, Any]:

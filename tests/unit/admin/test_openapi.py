@@ -64,6 +64,6 @@ def test_each_operation_names_its_errors():
         if method != "parameters"
     }
     assert responses["get /healthz"] == "200"
-    assert responses["post /reload"] == "200 400 401"
+    assert responses["post /reload"] == "200 400 401 413"
     assert responses["post /recipients"] == "201 400 401 404 409 413 503"
-    assert responses["delete /recipients/{name}"] == "200 400 401 404 412 503"
+    assert responses["delete /recipients/{name}"] == "200 400 401 404 412 413 503"
