@@ -113,7 +113,9 @@ class CredentialTable:
         anonymous = ANONYMOUS if config.gateway.anonymous else None
         return CredentialTable(configured_holders(config), anonymous=anonymous)
 
-    def replaced(self, gone: Sequence[Holder], new: Sequence[Holder]) -> CredentialTable | None:
+    def replaced(
+        self, gone: Sequence[Holder], new: Sequence[Holder], *, is_incomplete: bool = False
+    ) -> CredentialTable | None:
         """Return a table with some recipients in place of others; this one stays as it is.
 
         It equals the table that is made of all of them, and costs less: four maps are copied, and the entries
@@ -126,12 +128,14 @@ class CredentialTable:
         )
         if clients is None:
             return None
-        table = CredentialTable((), anonymous=self.anonymous, is_incomplete=self.is_incomplete)
+        table = CredentialTable((), anonymous=self.anonymous, is_incomplete=is_incomplete)
         table.clients = clients
         table.policies = self.policies.replaced(_policies(gone), _policies(new))
         table.recipients = dict(self.recipients)
         table._by_prefix, table._forbidden = dict(self._by_prefix), dict(self._forbidden)
-        ended = {credential.sha256: credential.recipient for held in gone for credential in held.credentials}
+        # Who is missing may come back.
+        lost = () if is_incomplete else gone
+        ended = {credential.sha256: credential.recipient for held in lost for credential in held.credentials}
         valid = {credential.sha256 for held in new for credential in held.credentials}
         ended = {sha256: known for sha256, known in (self._revoked | ended).items() if sha256 not in valid}
         table._revoked = dict([*ended.items()][-MAX_REVOKED:])

@@ -260,18 +260,20 @@ class CredentialStore:
     def _table(self, config: Config, stored: StoredRecipients | None) -> CredentialTable:
         made, is_incomplete = self._made, self._has_ended or (stored is not None and stored.is_incomplete)
         table = None
-        if made is not None and made.config is config and made.table.is_incomplete == is_incomplete:
-            table = self._changed_table(made, stored)
+        if made is not None and made.config is config:
+            table = self._changed_table(made, stored, is_incomplete=is_incomplete)
         if table is None:
             table = self._whole_table(config, stored, is_incomplete=is_incomplete)
         self._made = _Made(config, stored, table)
         return table
 
-    def _changed_table(self, made: _Made, stored: StoredRecipients | None) -> CredentialTable | None:
+    def _changed_table(
+        self, made: _Made, stored: StoredRecipients | None, *, is_incomplete: bool
+    ) -> CredentialTable | None:
         """Return the table of other recipients and the same configuration; None: all of it has to be made."""
         before = {} if made.stored is None else made.stored.by_key
         after = {} if stored is None else stored.by_key
-        if before is after:
+        if before is after and made.table.is_incomplete == is_incomplete:
             return made.table
         taken = configured_names(made.config)
         # Recipients that have not changed are the same values.
@@ -281,7 +283,7 @@ class CredentialStore:
             return None
         gone = [entry for entry in gone if entry.recipient.name.lower() not in taken]
         new = [entry for entry in new if entry.recipient.name.lower() not in taken]
-        table = made.table.replaced(gone, new)
+        table = made.table.replaced(gone, new, is_incomplete=is_incomplete)
         if table is not None:
             self._thread.work.append(lambda: self.expiries.report_some(gone, new))
         return table

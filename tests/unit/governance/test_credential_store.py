@@ -422,7 +422,11 @@ async def test_what_a_change_gives_waits_for_its_shares_and_what_it_takes_does_n
         return {name: sorted(recipient.shares) for name, recipient in known.items() if recipient}
 
     store.store._take_shares = slow
+    ended = token_hash(database.add("ended").token)
     async with store.watching():
+        await until(lambda: "ended" in store.tables[-1].recipients)
+        database.revoke("ended")
+        await until(lambda: store.tables[-1].revoked(ended))
         with database.together() as whole:
             whole.connection.execute(insert(SHARES).values(key="s", name="s", options="{}", created_ms=1))
             database.grant("gains", ["logs"])
@@ -434,11 +438,14 @@ async def test_what_a_change_gives_waits_for_its_shares_and_what_it_takes_does_n
         assert shares_of() == {"gains": ["sales"], "loses": ["sales"], "stays": ["sales"]}
         # Of the others nobody can say yet what they may read.
         assert store.tables[-1].is_incomplete
+        assert store.tables[-1].revoked(token_hash(tokens["moves"])) is None
         database.revoke("gains")
         served.set()
         after = {"loses": ["sales"], "moves": ["logs"], "new": ["logs"], "stays": ["sales"]}
         await until(lambda: shares_of() == after)
         assert not store.tables[-1].is_incomplete
+        # The table was changed: one that is made again of all recipients knows no token that has ended.
+        assert store.tables[-1].revoked(ended).name == "ended"
 
 
 @pytest.mark.parametrize(
