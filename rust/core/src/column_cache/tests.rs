@@ -421,7 +421,7 @@ fn a_selection_that_is_collected_keeps_no_dictionary_of_the_scan_but_the_last() 
 
 #[test]
 fn room_for_a_batch_costs_the_same_beside_many_selections() {
-    let pushes = |kept: u32| {
+    let push_beside = |kept: u32| {
         let cache = Arc::new(ColumnCache::new(1 << 30));
         let of = |number: u32| {
             let mut digest = [0; 32];
@@ -435,12 +435,17 @@ fn room_for_a_batch_costs_the_same_beside_many_selections() {
         }
         cache.set_budget(8 * cache.used_bytes());
         let (mut builder, files) = (cache.collect_selection(&of(kept)).unwrap(), batch(1));
-        let began = Instant::now();
-        assert!((0..20).all(|_| builder.push(&files.files)));
-        began.elapsed()
+        let push = |_| {
+            let began = Instant::now();
+            assert!(builder.push(&files.files));
+            began.elapsed()
+        };
+        // The median: another process may take the processor during any of them.
+        let mut times: Vec<_> = (0..21).map(push).collect();
+        times.sort_unstable();
+        times[10]
     };
-    let least = |kept| (0..3).map(|_| pushes(kept)).min().unwrap();
-    let (few, many) = (least(100), least(10_000));
+    let (few, many) = (push_beside(100), push_beside(10_000));
     assert!(many < few * 20, "{few:?} {many:?}");
 }
 
