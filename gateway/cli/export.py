@@ -60,7 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     def export(shares: ShareDatabase, config: Config, _audit: AuditLog | None) -> None:
         with closing(open_database(config, actor(), now_ms=epoch_ms, read_only=True)) as recipients:
-            text = exported(shares, recipients.list(must_be_whole=True))
+            reading = recipients.read_all()
+        reading.check_whole()
+        text = exported(shares, reading.records)
         _write(text, arguments.output)
 
     return on_database(arguments, "export", open_share_database, export, reads=True)

@@ -77,15 +77,12 @@ NOBODY = ""
 class RecipientDatabase(RecipientChanges):
     """One connection to the database, for operations on recipients."""
 
-    def list(self, *, must_be_whole: bool = False) -> tuple[RecipientRecord, ...]:
+    def list(self) -> tuple[RecipientRecord, ...]:
         """Return all recipients by name, from one consistent read.
 
-        Unreadable ones, whose rows another program has written, are in the log; `must_be_whole` raises
-        RecipientUnreadable for them.
+        Unreadable ones, whose rows another program has written, are in the log.
         """
         reading = self.read_all()
-        if must_be_whole:
-            reading.check_whole()
         for key, reason in islice(reading.unreadable.items(), LOGGED_RECIPIENTS):
             log.warning("recipient %s cannot be read and is refused: %s", ascii(key), reason)
         return reading.records
