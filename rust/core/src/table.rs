@@ -7,6 +7,7 @@ mod latest;
 #[cfg(target_os = "linux")]
 mod loop_probes;
 mod probe;
+mod ranges;
 mod snapshot_cache;
 #[cfg(any(not(target_os = "linux"), test))]
 #[cfg_attr(target_os = "linux", allow(unreachable_pub))] // only tested
@@ -18,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::actions::{Metadata, Totals};
-use crate::changes::{ChangeKind, Changes};
+use crate::changes::Changes;
 use crate::column_cache::{Allocation, ColumnCache, ColumnsKey};
 use crate::history::History;
 use crate::lock::lock;
@@ -35,35 +36,10 @@ use latest::{FailedRefresh, Latest};
 pub use loop_probes::LoopProbes;
 use probe::ProbeHistory;
 pub use probe::Probed;
+pub use ranges::{ChangesRequest, Heading};
 use snapshot_cache::SnapshotCache;
 #[cfg(not(target_os = "linux"))]
 pub use threaded_probes::LoopProbes;
-
-/// The version whose metadata precedes the changes of a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heading {
-    /// The first version of the range.
-    Start,
-    /// The latest version of the table.
-    Latest,
-    /// A version that was the latest one at an earlier page.
-    Version(i64),
-}
-
-/// The range of versions and the options of a request for changes.
-#[derive(Debug, Clone, Copy)]
-pub struct ChangesRequest {
-    /// The kind of changes.
-    pub kind: ChangeKind,
-    /// The first version.
-    pub start: i64,
-    /// The last version; the latest one if `None` or if it is greater than the latest.
-    pub end: Option<i64>,
-    /// The version whose metadata heads the answer.
-    pub heading: Heading,
-    /// Maximum age of the refresh that finds the latest version.
-    pub max_staleness: Duration,
-}
 
 /// One shared table. Thread-safe.
 #[derive(Debug)]
@@ -267,60 +243,6 @@ impl Table {
         keep(&self.snapshots, snapshot, Snapshot::parts);
     }
 
-    /// Returns a range of versions whose requirements for clients are known. Ends with an error at `stop`.
-    ///
-    /// [`Heading::Latest`] requires a readable latest version: one with an unsupported feature is an error, also for
-    /// a range of earlier versions without the feature.
-    pub fn changes(&self, request: ChangesRequest, stop: &Stop) -> Result<Arc<Changes>> {
-        let ChangesRequest { kind, start, end, heading, max_staleness } = request;
-        let (end, heading) = match heading {
-            Heading::Start => {
-                self.refresh_if_stale()?;
-                (end, start)
-            }
-            // A later page continues the heading of the first one.
-            Heading::Version(version) => (end, version),
-            Heading::Latest => {
-                let latest = self.latest_covering(start.max(end.unwrap_or(start)), max_staleness)?.max(start);
-                (Some(end.map_or(latest, |end| end.min(latest))), latest)
-            }
-        };
-        let surveyed = |end: i64| {
-            let is_wanted = |range: &Changes| {
-                range.kind() == kind
-                    && range.starting_version() == start
-                    && range.ending_version() == end
-                    && range.heading_version() == heading
-            };
-            find_kept(&self.ranges, is_wanted, Changes::parts)
-        };
-        if let Some(known) = end.and_then(surveyed) {
-            return Ok(known);
-        }
-        let read = |known: Option<&Arc<Snapshot>>| {
-            let latest = lock(&self.latest).clone();
-            let opened = Changes::open(&self.storage, &self.root, kind, start, end, known);
-            let mut changes = self.if_listed(opened)?;
-            let last = changes.ending_version();
-            if let Some(latest) = latest.filter(|_| end.is_none_or(|end| last < end)) {
-                latest.check_listed(self, last)?;
-            }
-            // An open end, or one after the latest version, is known only here.
-            if let Some(known) = surveyed(last) {
-                return Ok(known);
-            }
-            changes.survey(stop)?;
-            if heading != start {
-                changes.head_by(self.snapshot_at(TimeTravel::Version(heading))?);
-            }
-            Ok(Arc::new(changes))
-        };
-        let head = self.snapshot_at(TimeTravel::Version(start))?;
-        let changes = list_again(read(Some(&head)), || read(None))?;
-        keep(&self.ranges, &changes, Changes::parts);
-        Ok(changes)
-    }
-
     /// Finds a version in the commit timestamps of the table's versions.
     pub fn version_by_time(
         self: &Arc<Self>,
@@ -415,6 +337,7 @@ mod tests {
 
     use super::latest::tests::age_last_look;
     use super::*;
+    use crate::changes::ChangeKind;
     use crate::checkpoint::tests::writer::{Log, parquet, schema};
     use crate::checkpoint::tests::{add_row, metadata_row, protocol_row};
     use crate::log_path;
