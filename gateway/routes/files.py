@@ -114,10 +114,14 @@ class DataFile(web.FileResponse):
         self, request: BaseRequest, fobj: Any, st: os.stat_result, file_encoding: str | None
     ) -> AbstractStreamWriter | None:
         """Send the file or its range: aiohttp accepts no tag in `If-Range`, and refuses invalid ranges."""
+        # aiohttp gives a refused range no length, and HTTP/1.0 needs one where the connection stays open.
+        self.content_length = 0
         headers = request.headers.copy()
         asked = headers.popall("Range", [])
         if_range = headers.popall("If-Range", [])
-        range_header = _range(asked[0], st.st_size) if len(asked) == 1 else None
+        # RFC 9110, section 14.2: only GET has ranges.
+        has_range = request.method == "GET" and len(asked) == 1
+        range_header = _range(asked[0], st.st_size) if has_range else None
         if range_header is not None and all(_is_same(validator, st) for validator in if_range):
             headers["Range"] = range_header
         return await super()._prepare_open_file(request.clone(headers=headers), fobj, st, file_encoding)
