@@ -81,7 +81,7 @@ def _capabilities(header: str | None) -> Capabilities:
     return Capabilities(
         formats=formats,
         reader_features=frozenset(words.get("readerfeatures", [])),
-        include_end_stream_action=words.get("includeendstreamaction") == ["true"],
+        include_end_stream_action=set(words.get("includeendstreamaction", [])) == {"true"},
     )
 
 

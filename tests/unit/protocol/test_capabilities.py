@@ -80,7 +80,16 @@ def test_an_unknown_format_alone_is_refused() -> None:
         Capabilities.parse("responseformat=avro")
 
 
-@pytest.mark.parametrize(("header", "requested"), [("includeendstreamaction=TRUE", True), ("x=y", False)])
+@pytest.mark.parametrize(
+    ("header", "requested"),
+    [
+        ("includeendstreamaction=TRUE", True),
+        ("includeendstreamaction=true;includeendstreamaction=true", True),
+        ("includeendstreamaction=true;includeendstreamaction=false", False),
+        ("includeendstreamaction=", False),
+        ("x=y", False),
+    ],
+)
 def test_the_end_stream_action_is_requested_by_true(header: str, requested: bool) -> None:
     assert Capabilities.parse(header).include_end_stream_action is requested
 
