@@ -186,6 +186,7 @@ class _Connection(web.RequestHandler):
         "_has_more",
         "_head_bytes",
         "_held",
+        "_is_answered",
         "_is_busy",
         "_open",
         "_part_bytes",
@@ -230,6 +231,8 @@ class _Connection(web.RequestHandler):
         """About what was received after the request that is being answered."""
         self._is_busy = False
         """A request is parsed, and not yet answered with its body read."""
+        self._is_answered = False
+        """Its handler has ended."""
         self._body: StreamReader = EMPTY_PAYLOAD
         self._has_more = False
         """Bytes came after the request that is being answered."""
@@ -370,6 +373,8 @@ class _Connection(web.RequestHandler):
                 is_closing, self._close = self._close, False
                 super().data_received(data)
                 self._close = is_closing
+                if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+                    self._end_broken_body()
                 is_body = is_unpaused and self._body.total_bytes - body_bytes == len(data)
                 self._has_more = self._body.is_eof() and not is_body
             self._end_if_done()
@@ -380,7 +385,7 @@ class _Connection(web.RequestHandler):
             self._strangers.received(self, len(data) * (FIELD_WEIGHT - 1))
         if self._messages:
             message, self._body = self._messages[-1]
-            self._is_busy, self._ahead_bytes = True, 0
+            self._is_busy, self._is_answered, self._ahead_bytes = True, False, 0
             self._asks_for_upgrade = isinstance(message, RawRequestMessage) and message.upgrade
             is_alone = not self._asks_for_upgrade and _is_one_request(message, self._body, data)
             self._has_more = self._body.is_eof() and not is_alone
@@ -393,6 +398,18 @@ class _Connection(web.RequestHandler):
         elif self._head_bytes > MAX_HEAD_BYTES:
             self._is_busy = True
             self._refuse_head()
+
+    def _end_broken_body(self) -> None:
+        """Tell the reader of a body that it is not coded as its head says. Nothing can come after it.
+
+        aiohttp would have the reader wait, and answer the error as another request.
+        """
+        self._messages.pop()
+        self._close = True
+        if not self._is_answered:
+            self._body.set_exception(RequestPayloadError("the body is not coded as its head says"))
+        # aiohttp reads the rest of a body behind its answer.
+        self._body.feed_eof()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         # aiohttp resumes after each body, and parses again, even if reading was not paused.
@@ -425,7 +442,7 @@ class _Connection(web.RequestHandler):
                 await self._send_until(UNREAD_BYTES if is_kept else 0)
             return response, is_lost
         finally:
-            self.has_memory = False
+            self.has_memory, self._is_answered = False, True
             self._end_if_done()
 
     async def _send_until(self, left_bytes: int) -> None:

@@ -44,18 +44,21 @@ async def read_body(request: web.BaseRequest, seconds: float, max_bytes: int = M
     """
     if not request.body_exists:
         return b""
-    if request.content.is_eof():
-        # It came together with the head.
-        body = request.content.read_nowait()
-        _check_length(len(body), max_bytes)
-    else:
+    try:
         body = await _coded(request, seconds, max_bytes)
+    except (RequestPayloadError, HttpProcessingError):
+        raise MalformedRequest("the body is not coded as its header fields say") from None
     codings = request.headers.getall("Content-Encoding", [])
     return _decoded(body, codings, max_bytes) if codings else body
 
 
 async def _coded(request: web.BaseRequest, seconds: float, max_bytes: int) -> bytes:
-    """Return a body that is under way, in its sent coding."""
+    """Return a body in its sent coding."""
+    if request.content.is_eof():
+        # It came together with the head.
+        body = request.content.read_nowait()
+        _check_length(len(body), max_bytes)
+        return body
     _check_length(request.content_length or 0, max_bytes)
     # RFC 9110, section 10.1.1: HTTP/1.0 has no interim answers.
     expects_answer = request.headers.get("Expect", "").lower() == "100-continue"
@@ -67,8 +70,6 @@ async def _coded(request: web.BaseRequest, seconds: float, max_bytes: int) -> by
             return await _rest(request, max_bytes)
     except TimeoutError:
         raise MalformedRequest(f"the body did not arrive within {seconds:g} s") from None
-    except (RequestPayloadError, HttpProcessingError):
-        raise MalformedRequest("the body is not coded as its header fields say") from None
 
 
 async def _rest(request: web.BaseRequest, max_bytes: int) -> bytes:

@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import itertools
+import logging
 import select
 import time
 from collections.abc import AsyncIterator
@@ -182,6 +184,27 @@ async def test_a_body_that_contradicts_its_headers_or_is_too_large_is_a_client_e
     said = orjson.loads(answered.split(b"\r\n\r\n")[1])
     assert said["errorCode"] == "MALFORMED_REQUEST"
     assert said["message"].startswith("a body is at most 1048576 bytes" if status == b"413" else "the body")
+
+
+@pytest.mark.parametrize("wrong", [b"zz\r\n", b"2\r\n{}}\r\n", b"0\r\nno trailer\r\n\r\n"])
+@pytest.mark.parametrize("token", [TOKEN, ""])
+@pytest.mark.parametrize("cuts", [(0,), (0, 4), (7,)])
+async def test_chunks_that_turn_out_to_be_wrong_are_refused_at_once_and_once(
+    client: Client, caplog: pytest.LogCaptureFixture, wrong: bytes, token: str, cuts: tuple[int, ...]
+) -> None:
+    kept = head(token=token, extra="Transfer-Encoding: chunked\r\n").replace(b"Connection: close\r\n", b"")
+    sent = kept + b"2\r\n{}\r\n" + wrong
+    places = [0, *(len(kept) + cut for cut in cuts), len(sent)]
+    reader, writer = await asyncio.open_connection(client.host, client.port)
+    for start, end in itertools.pairwise(places):
+        writer.write(sent[start:end])
+        await asyncio.sleep(0.05)
+    async with asyncio.timeout(10):
+        answered = await reader.read()
+    writer.close()
+    assert answered.count(b"HTTP/1.") == 1, answered
+    assert answered.startswith(b"HTTP/1.1 400" if token else b"HTTP/1.1 401")
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 @pytest.mark.parametrize(
