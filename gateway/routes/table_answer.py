@@ -60,6 +60,8 @@ def table_answer(request: TableRequest, query: FilesQuery, files: Files) -> Answ
         headers,
         files.content_coding,
         partial(_last_line, request, query, files) if wants_end else None,
+        # Spark's client asks for refresh tokens without it, and then looks for no error in that line.
+        request.capabilities.include_end_stream_action,
         record,
         files.considered,
         shared_error=partial(shared_error, request.table),

@@ -23,6 +23,7 @@ class Answer(Struct, frozen=True):
         headers: of the protocol, without content type and coding.
         content_coding: of the chunks.
         last_line: the fields of the endStreamAction; None if the client did not request that line.
+        may_end_in_error: the client reads an error in that line. Others take the answer for complete.
         record: facts of the answer; the counts are added when the body ends.
         considered: the number of files before pruning, where it is known before they are read.
         ended: called with None after the last chunk, or with the error; not called when the client leaves.
@@ -34,6 +35,7 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str]
     content_coding: ContentCoding = "identity"
     last_line: Callable[[StreamSummary], Mapping[str, Any]] | None = None
+    may_end_in_error: bool = False
     record: RequestRecord = field(default_factory=RequestRecord)
     considered: int | None = None
     ended: Callable[[BaseException | None], None] = lambda _error: None

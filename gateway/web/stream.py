@@ -2,8 +2,8 @@
 
 The first chunk is ready before the headers are sent, so an early fault keeps its status. An answer that is
 complete by then is sent with its length; a longer one is chunked. After the first byte a fault becomes an
-endStreamAction where the client requested one; otherwise the connection is cut before the final chunk, so
-that a broken answer never looks complete. The event loop is never blocked and is yielded to after
+endStreamAction where the client announced that it reads one; otherwise the connection is cut before the final
+chunk, so that a broken answer never looks complete. The event loop is never blocked and is yielded to after
 every chunk.
 """
 
@@ -114,11 +114,11 @@ def _head(answer: Answer) -> web.StreamResponse:
 async def _fail(
     context: RequestContext, answer: Answer, body: BodyWriter, error: Exception, outcome: Outcome
 ) -> None:
-    """Write an error as the last line, or cut the connection if the client did not request that line."""
+    """Write an error as the last line, or cut the connection if the client would not read it there."""
     failure = error_answer(error, context.id)
     context.record.outcome = outcome
     failure.put_on(context.record)
-    if answer.last_line is None:
+    if not answer.may_end_in_error:
         cut(context.request)
         return
     fields = {"errorMessage": failure.message, "httpStatusErrorCode": failure.status}

@@ -36,7 +36,7 @@ LAYERS = (
     Layer("console", 2_900, aiohttp=True),
     Layer("admin", 2_000, aiohttp=True),
     Layer("discovery", 1_100, aiohttp=True, native=True),
-    Layer("web", 3_642, aiohttp=True, native=True),
+    Layer("web", 3_644, aiohttp=True, native=True),
     Layer("oidc", 1_200, aiohttp=True),
     Layer("state", 100),
     Layer("tables", 2_000, native=True),

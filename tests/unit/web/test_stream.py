@@ -69,7 +69,8 @@ def break_last_stats(checkpoint: Path) -> None:
 async def client(tables: Path) -> AsyncIterator[Client]:
     entries = ", ".join(f"{{name: {name}, location: '{tables / name}'}}" for name in ("whole", "broken"))
     started, _ = await serve(
-        f"shares: [{{name: s, schemas: [{{name: d, tables: [{entries}]}}]}}]\ngateway: {{anonymous: true}}\n"
+        f"shares: [{{name: s, schemas: [{{name: d, tables: [{entries}]}}]}}]\n"
+        f"queryTablePageSizeLimit: {ADDS}\ngateway: {{anonymous: true}}\n"
     )
     yield started
     await started.close()
@@ -121,8 +122,12 @@ async def test_a_late_fault_is_the_last_line_on_request(client: Client, coding: 
     assert all(orjson.loads(line) for line in lines)
 
 
-async def test_a_late_fault_closes_the_connection_without_the_end_stream_action(client: Client) -> None:
-    response = await client.post(f"{TABLE}/broken/query", headers={"Accept-Encoding": "identity"})
+@pytest.mark.parametrize("body", [{}, {"includeRefreshToken": True}, {"maxFiles": ADDS}])
+async def test_a_late_fault_closes_the_connection_of_clients_that_read_no_error_in_the_last_line(
+    client: Client, body: dict[str, Any]
+) -> None:
+    url, plain = f"{TABLE}/broken/query", {"Accept-Encoding": "identity"}
+    response = await client.post(url, json=body, headers=plain)
     assert response.status == 200
     with pytest.raises(ClientPayloadError):
         await response.read()
