@@ -67,7 +67,8 @@ class Cors:
         """Return the headers of an answer. It varies by origin, also for origins that are not allowed."""
         exposed = ("Access-Control-Expose-Headers", ", ".join(RESPONSE_HEADERS))
         if EVERY in self.origins:
-            return () if origin is None else (("Access-Control-Allow-Origin", EVERY), exposed)
+            # Without an origin, too: a cache may give a page what was made for no page.
+            return (("Access-Control-Allow-Origin", EVERY), exposed)
         varies = ("Vary", "Origin")
         if origin is None or not self.allows(origin):
             return (varies,)
