@@ -35,6 +35,8 @@ KEY_ID_BYTES = 4
 NONCE_BYTES = 12
 HEAD_BYTES = len(FORMAT) + KEY_ID_BYTES + NONCE_BYTES
 MAX_TOKEN_LENGTH = 8192
+MAX_POSITION_LENGTH = 200
+"""Of an identity of files and a cursor of the native module: numbers of 32 and 64 bits, and digests."""
 SECRET_BYTES = 32
 MADE_KEY = "\0made at the start"
 """The id of the key that is made at the start; no configured key can have it."""
@@ -70,11 +72,19 @@ class Sealer:
         """Return keys for another use, from the same secrets and in the same order."""
         return [derive(secret, use) for secret in self._secrets]
 
-    def seal(self, purpose: Purpose, recipient: str, value: dict[str, Any], *, expires_ms: int) -> str:
-        """Return a new token."""
+    def seal(
+        self,
+        purpose: Purpose,
+        recipient: str,
+        value: dict[str, Any],
+        *,
+        expires_ms: int,
+        padding_bytes: int = 0,
+    ) -> str:
+        """Return a new token. `padding_bytes`: blanks that hide the length of the value."""
         nonce = os.urandom(NONCE_BYTES)
         head = FORMAT + self._sealing_id + nonce
-        plain = orjson.dumps([expires_ms, value])
+        plain = orjson.dumps([expires_ms, value]) + b" " * padding_bytes
         sealed = self._ciphers[self._sealing_id].encrypt(nonce, plain, _bound(head, purpose, recipient))
         return base64.urlsafe_b64encode(head + sealed).rstrip(b"=").decode()
 
@@ -139,7 +149,9 @@ class Page:
         value = asdict(self)
         # Tokens that were issued before keep their field name.
         value["place"] = value.pop("cursor")
-        return _sealed("page", sealer, recipient, value)
+        # Their digits would tell a recipient with a rule how many files there are, and are before this page.
+        padding_bytes = max(0, MAX_POSITION_LENGTH - len(self.identity) - len(self.cursor))
+        return _sealed("page", sealer, recipient, value, padding_bytes)
 
     @staticmethod
     def open(
@@ -210,9 +222,12 @@ def token_owner(recipient: str, rule_key: bytes | None) -> str:
     return recipient if rule_key is None else f"{recipient}\0{rule_key.hex()}"
 
 
-def _sealed(purpose: Purpose, sealer: Sealer, recipient: str, value: dict[str, Any]) -> str:
+def _sealed(
+    purpose: Purpose, sealer: Sealer, recipient: str, value: dict[str, Any], padding_bytes: int = 0
+) -> str:
     """Seal the fields of a token; its expiry is stored beside the value."""
-    return sealer.seal(purpose, recipient, value, expires_ms=value.pop("expires_ms"))
+    expires_ms = value.pop("expires_ms")
+    return sealer.seal(purpose, recipient, value, expires_ms=expires_ms, padding_bytes=padding_bytes)
 
 
 def derive(secret: bytes, use: bytes) -> bytes:

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support import drawn_rules, reference
 from support.drawn_rules import Drawn, RuledLog
@@ -36,6 +36,10 @@ CAPABLE = {
 }
 NUMBER = re.compile(r"f(\d+)\.parquet")
 URL = re.compile(rb'"(http://[^"]*)"')
+MADE_NOW = re.compile(rb'expires=\d+&signature=\w+|xpirationTimestamp":\d+|"timestamp":\d+')
+TOKEN = re.compile(rb'(?<="nextPageToken":")[^"]+')
+OTHERS = 150
+"""Files outside of the rule that each commit adds."""
 
 
 @pytest.fixture(scope="module")
@@ -251,3 +255,87 @@ def test_no_url_outside_of_a_rule_is_signed_and_none_inside_is_missing(
         runner.run(ruled.run())
         runner.run(whole.warm())
         runner.run(ruled.warm())
+
+
+class InsideAlone(RuledLog):
+    """A log of the same commits without the files outside of the rule."""
+
+    def actions(self, added: Mapping[int, Any], removed: set[int], changing: str) -> list[dict[str, Any]]:
+        """Those of the files inside."""
+        inside = {number for number in {*added, *removed} if self.of.is_inside(number) is True}
+        kept = {number: vector for number, vector in added.items() if number in inside}
+        return super().actions(kept, removed & inside, changing)
+
+
+class AmongOthers(RuledLog):
+    """A log with many more files outside of the rule."""
+
+    def actions(self, added: Mapping[int, Any], removed: set[int], changing: str) -> list[dict[str, Any]]:
+        """Half of the others are before the drawn files."""
+        numbers = range(len(self.of.files))
+        outside = self.add(next(n for n in numbers if self.of.is_inside(n) is False), None, True)
+        others = [{"add": outside | {"path": f"{self.next_version}-{n}.parquet"}} for n in range(OTHERS)]
+        drawn = super().actions(added, removed, changing)
+        # Beside change files no reader reads an add.
+        return drawn if changing == "change files" else others[: OTHERS // 2] + drawn + others[OTHERS // 2 :]
+
+
+async def learned(client: Client, hint: str, latest: int) -> list[object]:
+    """What alice learns by all kinds of requests: the answers but for their times, and lengths of tokens."""
+    found: list[object] = []
+
+    async def ask(method: str, path: str, body: dict[str, Any] | None = None, *, pages: bool = False) -> None:
+        token = b""
+        while True:
+            sent = (
+                None
+                if body is None
+                else orjson.dumps(body | ({"pageToken": token.decode()} if token else {}))
+            )
+            page = f"&pageToken={token.decode()}" if token and body is None else ""
+            answer = await client.request(
+                method, f"{TABLE}{path}{page}", data=sent, headers=bearer() | CAPABLE
+            )
+            text = await answer.read()
+            lines = sorted(MADE_NOW.sub(b"", text).splitlines())
+            token = next(iter(TOKEN.findall(text)), b"")
+            # Checkpoints of several files have their rows in another order.
+            seen = (len(lines), len(token)) if pages else lines
+            found.append((path, body, answer.status, answer.headers.get("Content-Encoding"), seen))
+            if not token:
+                return
+
+    for path in ("/metadata", "/version", "/changes?startingVersion=0"):
+        await ask("GET", path)
+    bodies: list[dict[str, Any]] = [{}, {"version": latest // 2}, {"startingVersion": 0}]
+    for body in (*bodies, {"predicateHints": [hint]}):
+        await ask("POST", "/query", body)
+        await ask("POST", "/query", body | {"maxFiles": 1}, pages=True)
+    await ask("GET", "/changes?startingVersion=0&maxFiles=1", pages=True)
+    return found
+
+
+@pytest.mark.timeout(600 if EXAMPLES == CI_EXAMPLES else 0)
+@settings(max_examples=max(1, EXAMPLES // 4), suppress_health_check=list(HealthCheck))
+@given(drawn=drawn_rules.tables())
+def test_answers_do_not_depend_on_the_files_outside_of_a_rule(
+    runner: asyncio.Runner, client: Client, drawn: Drawn
+) -> None:
+    inside = [drawn.is_inside(number) for number in range(len(drawn.files))]
+    assume(False in inside and not any(map(drawn.is_odd, range(len(drawn.files)))))
+    grants = [{"share": "s", "condition": drawn.conditions[0].sql}]
+    if len(drawn.conditions) > 1:
+        grants.append({"share": "s", "schema": "d", "condition": drawn.conditions[1].sql})
+    found = []
+    with tempfile.TemporaryDirectory() as directory:
+        for kind in (AmongOthers, InsideAlone):
+            log = kind(Path(directory) / kind.__name__, drawn=drawn)
+            for step in drawn.steps:
+                log.carry_out(step)
+            pipeline = client.server.pipeline  # type: ignore[attr-defined]
+            previous = pipeline.state
+            pipeline.state = GatewayState.of(loads(configuration(log.root, grants, drawn.properties)))
+            previous.tables.close()
+            found.append(runner.run(learned(client, drawn.hint.sql, log.next_version - 1)))
+    for among_others, alone in zip(*found, strict=True):
+        assert among_others == alone

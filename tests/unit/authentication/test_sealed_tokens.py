@@ -113,6 +113,28 @@ def test_a_digest_depends_on_parameters_and_not_on_their_order() -> None:
     assert digest(["x", None]) != digest([None, "x"])
 
 
+@pytest.mark.parametrize(
+    ("identity", "cursor"),
+    [
+        ("7~0f8a3b1c5d7e9f02", "0.1"),
+        ("7@5c4096.0f8a3b1c5d7e9f02~0f8a3b1c5d7e9f02", "12.345.6+7.8"),
+        (
+            f"{2**63 - 1}@{2**63 - 1}m{2**32}.{2**64 - 1}.0f8a3b1c5d7e9f02~0f8a3b1c5d7e9f02",
+            f"{2**32 - 1}.{2**32 - 1}.{2**64 - 1}+{2**64 - 1}.{2**64 - 1}",
+        ),
+    ],
+)
+def test_the_length_of_a_page_token_does_not_show_the_position(identity: str, cursor: str) -> None:
+    sealer = Sealer(KEYS)
+    page, other = (
+        Page("t", "m", *position, "parquet", digest([]), NOW_MS + 1000)
+        for position in ((identity, [7], cursor), ("7@5c10.0f8a3b1c5d7e9f02", [7], "9.9"))
+    )
+    token = page.seal(sealer, "alice")
+    assert len(token) == len(other.seal(sealer, "alice"))
+    assert Page.open(sealer, "alice", token, table="t", parameters=[], now_ms=NOW_MS) == page
+
+
 def _raw(token: str) -> bytes:
     return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
 

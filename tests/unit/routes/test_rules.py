@@ -109,6 +109,22 @@ async def test_tokens_end_with_the_rule_that_they_were_made_under(
     assert len(ids(lines)) == 4
 
 
+async def test_page_tokens_do_not_show_how_many_other_files_come_before(client: Client, root: Path) -> None:
+    log = root / "_delta_log" / f"{0:020}.json"
+    *head, add, _, _ = map(json.loads, log.read_text().splitlines())
+    parts = ["part-1", *["part-0"] * 200, "part-1", "part-1"]
+    adds = [
+        {"add": add["add"] | {"path": f"{number}.parquet", "partitionValues": {"p": part}}}
+        for number, part in enumerate(parts)
+    ]
+    log.write_text("".join(f"{json.dumps(line)}\n" for line in (*head, *adds)))
+    tokens: list[str] = []
+    for _ in range(2):
+        body = {"version": 0, "maxFiles": 1} | ({"pageToken": tokens[-1]} if tokens else {})
+        tokens.append(end((await query(client, body))[1])["nextPageToken"])
+    assert len(tokens[0]) == len(tokens[1])
+
+
 async def test_ranges_have_the_changes_of_the_rule(client: Client) -> None:
     found = [line for line in await changes(client, "startingVersion=0") if "add" in line]
     assert [line["add"]["partitionValues"] for line in found] == [{"p": "part-1"}] * 4
