@@ -24,6 +24,8 @@ PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8"])
         pytest.param(
             "10.0.0.1", ["6.6.6.6, 192.0.2.1"], "192.0.2.1", id="what_a_client_wrote_itself_is_not_believed"
         ),
+        pytest.param("10.0.0.1", ["," * 40 + "192.0.2.1"], "192.0.2.1", id="nor_does_it_hide_the_client"),
+        pytest.param("10.0.0.1", ["," * 40, "192.0.2.1"], "192.0.2.1", id="nor_in_another_header"),
         pytest.param("10.0.0.1", ["192.0.2.1, 10.0.0.2"], "192.0.2.1", id="two_trusted_proxies"),
         pytest.param(
             "10.0.0.1", ["6.6.6.6", "192.0.2.1, 10.0.0.2"], "192.0.2.1", id="several_headers_are_one_list"
@@ -35,6 +37,7 @@ PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8"])
         pytest.param("fd00::1%eth0", ["2001:db8::7"], "2001:db8::7", id="v6_proxy_with_a_zone"),
         pytest.param("10.0.0.1", ["192.0.2.1, unknown"], None, id="an_unreadable_hop_is_nobody"),
         pytest.param("10.0.0.1", [""], None, id="an_empty_hop_is_nobody"),
+        pytest.param("10.0.0.1", [",".join(["10.0.0.2"] * 32)], "10.0.0.2", id="many_trusted_proxies"),
         pytest.param("10.0.0.1", [",".join(["10.0.0.2"] * 33)], None, id="too_many_hops_are_nobody"),
         pytest.param(None, ["192.0.2.1"], None, id="a_unix_socket_has_no_address"),
     ],
@@ -64,10 +67,11 @@ def test_a_network_that_is_none_is_refused(text):
         parse_network(text)
 
 
-def test_hops_are_counted_before_they_are_split():
+@pytest.mark.parametrize("last", [",", ",10.0.0.2" * 40])
+def test_few_hops_are_split(last):
     tracemalloc.start()
     try:
-        assert client_address("10.0.0.1", ["," * 8000] * 100, PROXIES) is None
+        assert client_address("10.0.0.1", ["," * 8000] * 100 + [last], PROXIES) is None
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -82,5 +86,5 @@ def test_headers_of_untrusted_peers_do_not_change_the_client_address(forwarded_f
 @given(st.lists(st.text(max_size=60), max_size=5), st.ip_addresses())
 def test_the_hop_that_our_proxy_saw_wins_over_all_before_it(lies, address):
     seen = client_address("10.0.0.1", [*lies, str(address)], PROXIES)
-    if sum(value.count(",") + 1 for value in lies) < 32 and not allowed(PROXIES, parse_address(str(address))):
+    if not allowed(PROXIES, parse_address(str(address))):
         assert seen == parse_address(str(address))
