@@ -43,12 +43,15 @@ def shared_error(table: SharedTable, error: Exception) -> Exception:
         return _out_of_range(table, "the timestamp", error)
     if isinstance(error, _native.Contradiction):
         return error
-    if isinstance(error, _native.CorruptLog) and not (_is_shared_whole(table) and table.rule is None):
-        # The names of log files contain versions, and reasons may count or quote files outside of a rule.
+    if _is_shared_whole(table) and table.rule is None:
+        return error
+    # The names of log files contain versions and the number of a checkpoint's parts, and reasons may count or
+    # quote files outside of a rule.
+    if isinstance(error, _native.CorruptLog):
         masked = _native.CorruptLog("the table's log is corrupt")
         masked.detail = "; ".join(filter(None, (str(error), error.detail)))
         return masked
-    if isinstance(error, _native.FileReplaced) and not _is_shared_whole(table):
+    if isinstance(error, _native.FileReplaced):
         return _native.FileReplaced("the table was replaced or cleaned up while it was read; try again")
     return error
 

@@ -10,6 +10,7 @@ import pytest
 from support.gateway_app import TOKENS, bearer, error_of, serve
 from support.history_table import CAPABLE, TABLE, Client, changes, commit, end, ids, lines_of, query
 
+from gateway import _native
 from gateway.authentication.credential_table import token_hash
 from gateway.catalog.grants import Rule
 from gateway.cli import check, explain
@@ -17,6 +18,7 @@ from gateway.config import Config, ConfigError, loads
 from gateway.state import GatewayState
 from gateway.tables import rules
 from gateway.tables.rules import RuleCache
+from gateway.tables.visible_errors import shared_error
 
 INSIDE = "p = recipient.part"
 
@@ -171,6 +173,18 @@ async def test_the_error_of_a_corrupt_log_counts_no_files_outside_of_the_rule(
         message = json.loads(await refused.read())["message"]
         assert (refused.status, message.partition(";")[0]) == (500, "the table's log is corrupt")
     assert "it has at most 12 adds, _last_checkpoint requires 13" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["alice", "bob"])
+async def test_a_replaced_log_file_shows_no_number_of_parts_under_a_rule(client: Client, name: str) -> None:
+    state = client.server.pipeline.state  # type: ignore[attr-defined]
+    recipient = state.credentials.recipients[name]
+    part = f"{9:020}.checkpoint.{3:010}.{70:010}.parquet"
+    shown = shared_error(
+        state.catalog.table(recipient, "s", "d", "t"), _native.FileReplaced(f"{part} is gone")
+    )
+    assert isinstance(shown, _native.FileReplaced)
+    assert (part in str(shown)) is (name == "bob")
 
 
 async def test_a_table_whose_partitioning_changes_is_refused_until_its_rule_fits(
