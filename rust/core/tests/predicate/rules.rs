@@ -223,6 +223,7 @@ fn a_condition_that_partition_values_do_not_decide_exactly_is_refused() {
         ("char(3)", "c = 'a'"),
         ("integer", "c = 'seven'"),
         ("integer", "c = recipient.country"),
+        ("integer", "c IN (1, --2,\n3)"),
         ("integer", "c = 16777217F"),
         ("decimal(10,2)", "c = '1.5'"),
         ("decimal(10,2)", "c = 1.5D"),

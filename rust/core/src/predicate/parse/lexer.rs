@@ -58,6 +58,8 @@ impl<'a> Lexer<'a> {
             }
             ('\'' | '"', _) => self.string(first),
             ('0'..='9', _) | ('.', Some('0'..='9')) => self.number(),
+            // Spark skips comments. Here their words would be a part of the condition.
+            ('-', Some('-')) | ('/', Some('*')) => Err(format!("a comment at {}", self.position)),
             _ if first == '`' || is_name_start(first) => self.name(),
             _ => match SYMBOLS.into_iter().find(|symbol| self.rest().starts_with(symbol)) {
                 Some(symbol) => {
