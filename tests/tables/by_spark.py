@@ -268,6 +268,11 @@ def change_data(spark: Any, path: str) -> None:
         "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
     spark.sql(f"OPTIMIZE delta.`{path}`")
+    # It writes files again and changes no row.
+    spark.sql(
+        f"MERGE INTO delta.`{path}` t USING (SELECT 12 AS id) s ON t.id = s.id "
+        "WHEN MATCHED AND part = 'none' THEN DELETE WHEN NOT MATCHED BY SOURCE AND part = 'none' THEN DELETE"
+    )
     spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 2")
     spark.sql(f"INSERT OVERWRITE delta.`{path}` VALUES (7, 'only')")
     spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMN extra STRING")

@@ -33,6 +33,8 @@ pub struct CommitFile {
     pub metadata: Option<Metadata>,
     /// `commitInfo.inCommitTimestamp`, milliseconds since the epoch.
     pub in_commit_timestamp_ms: Option<i64>,
+    /// Whether `commitInfo` states a merge that changed no row.
+    is_merge_without_changes: bool,
     /// The number of lines that are not blank.
     pub actions: u32,
     /// The `add` actions.
@@ -107,8 +109,15 @@ impl CommitFile {
         if let Some(info) = line.commit_info {
             self.in_commit_timestamp_ms =
                 self.in_commit_timestamp_ms.or_else(|| json::in_commit_timestamp_ms(info));
+            self.is_merge_without_changes = json::is_merge_without_changes(info);
         }
         Some(())
+    }
+
+    /// Whether adds and removes are no changes of rows, for the change data feed: change files have these changes, or a
+    /// merge wrote unchanged rows again.
+    pub(crate) fn hides_files_from_feed(&self) -> bool {
+        !self.cdc.is_empty() || self.is_merge_without_changes
     }
 }
 

@@ -200,17 +200,17 @@ impl ChangeBatches {
             return Err(Error::ChangeDataFeedDisabled(commit.version));
         }
         let source = SourceId((commit.version - self.starting_version) as u32);
-        let has_cdc = is_feed && !file.cdc.is_empty();
+        let has_files = !(is_feed && file.hides_files_from_feed());
         if let Some(removed) = &mut self.removed {
             removed.complete(self.next, &file)?;
         }
         let timestamp_ms = self.timestamp_ms(commit, &file)?;
         let interner = &mut self.effective.interner;
         let data_changes = |columns: &Columns| -> RowIndices {
-            let is_chosen = |index: &usize| !has_cdc && columns.is_data_change(*index);
+            let is_chosen = |index: &usize| has_files && columns.is_data_change(*index);
             (0..columns.len()).filter(is_chosen).map(|index| index as u32).collect()
         };
-        let cdc_rows = if has_cdc { (0..file.cdc.len() as u32).collect() } else { RowIndices::new() };
+        let cdc_rows = if is_feed { (0..file.cdc.len() as u32).collect() } else { RowIndices::new() };
         let add_rows = data_changes(&file.adds);
         if !interner.log_names().is_empty() {
             for (files, rows) in [(&file.cdc, &cdc_rows), (&file.adds, &add_rows)] {

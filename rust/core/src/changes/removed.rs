@@ -185,7 +185,7 @@ impl RemovedFiles {
 /// The incomplete removes of an answer.
 fn lacking(kind: ChangeKind, file: &CommitFile) -> impl Iterator<Item = usize> + '_ {
     let removes = &file.removes;
-    let is_hidden = kind == ChangeKind::ChangeDataFeed && !file.cdc.is_empty();
+    let is_hidden = kind == ChangeKind::ChangeDataFeed && file.hides_files_from_feed();
     let wanted = if is_hidden { 0 } else { removes.len() };
     (0..wanted).filter(|index| removes.is_data_change(*index) && !removes.is_complete(*index))
 }

@@ -79,6 +79,31 @@ fn the_feed_uses_cdc_files_of_a_commit_or_else_its_data_changes() {
 }
 
 #[test]
+fn a_merge_that_changed_no_row_is_no_change_of_the_feed() {
+    let merge = |inserted: &str| {
+        format!(
+            r#"{{"commitInfo":{{"operation":"MERGE","operationMetrics":{{"numTargetRowsInserted":{inserted},"numTargetRowsUpdated":"0","numTargetRowsDeleted":"0","numTargetRowsCopied":"2"}}}}}}"#
+        )
+    };
+    let unchanged = merge("\"0\"");
+    for (info, is_changed) in [
+        (merge("\"1\""), true),
+        (unchanged.replace("MERGE", "UPDATE"), true),
+        (unchanged.replace("numTargetRowsUpdated", "numOther"), true),
+        (merge("0"), false),
+        (unchanged, false),
+    ] {
+        let table = Log::of(&[
+            lines(&[PROTOCOL, &metadata(true), &file("add", "a", true)]),
+            lines(&[&info, &file("remove", "a", true), &file("add", "b", true)]),
+        ]);
+        let feed = table.feed(ChangeKind::ChangeDataFeed, 1, None).unwrap();
+        assert_eq!(feed, [if is_changed { "1 add:b remove:a" } else { "1" }], "{info}");
+        assert_eq!(table.feed(ChangeKind::Files, 1, None).unwrap(), ["1 add:b remove:a"], "{info}");
+    }
+}
+
+#[test]
 fn a_range_of_files_takes_no_cdc_files() {
     let feed = table().feed(ChangeKind::Files, 2, Some(3)).unwrap();
     assert_eq!(feed, ["2 add:c remove:a", "3"]);

@@ -101,6 +101,35 @@ pub(super) fn in_commit_timestamp_ms(commit_info: &RawValue) -> Option<i64> {
     serde_json::from_str::<CommitInfoJson>(info).ok().map(|info| info.in_commit_timestamp)
 }
 
+/// Returns whether a `commitInfo` is of a merge that inserted, updated and deleted no row. Spark may have written files
+/// again all the same, which its own change data feed leaves out.
+pub(super) fn is_merge_without_changes(commit_info: &RawValue) -> bool {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct CommitInfoJson<'a> {
+        #[serde(borrow)]
+        operation: Cow<'a, str>,
+        operation_metrics: MetricsJson,
+    }
+    #[derive(serde::Deserialize)]
+    struct MetricsJson {
+        #[serde(rename = "numTargetRowsInserted", deserialize_with = "lenient_i64")]
+        inserted: i64,
+        #[serde(rename = "numTargetRowsUpdated", deserialize_with = "lenient_i64")]
+        updated: i64,
+        #[serde(rename = "numTargetRowsDeleted", deserialize_with = "lenient_i64")]
+        deleted: i64,
+    }
+    let info = commit_info.get();
+    if !info.contains("\"MERGE\"") {
+        return false;
+    }
+    serde_json::from_str(info).is_ok_and(|CommitInfoJson { operation, operation_metrics }| {
+        let MetricsJson { inserted, updated, deleted } = operation_metrics;
+        operation == "MERGE" && [inserted, updated, deleted] == [0; 3]
+    })
+}
+
 /// `metaData`, of a commit or of a checksum file.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
