@@ -232,6 +232,11 @@ impl Predicate {
         matches!(self.whole.root, plan::Node::Constant(verdict) if verdict & MAY != 0)
     }
 
+    /// Returns whether both, of the same hints, are bound to the same columns.
+    pub(crate) fn has_columns_of(&self, other: &Self) -> bool {
+        self.columns.iter().map(|bound| &bound.column).eq(other.columns.iter().map(|bound| &bound.column))
+    }
+
     /// Returns whether the predicate needs [`FileBatch::stats`].
     #[must_use]
     pub fn needs_stats(&self) -> bool {

@@ -167,7 +167,7 @@ pub fn changes(
     // The lines of the parquet format require all fields, and a rule the partition values.
     let needs_all = lines.format == ResponseFormat::Parquet || options.rule.is_some();
     let batches = if needs_all { batches.with_complete_removes(stop) } else { batches };
-    Ok(ChangeLines::new(head, batches, from, options, lines.writer(signers)?))
+    Ok(ChangeLines::new(head, heading.metadata(), batches, from, options, lines.writer(signers)?))
 }
 
 /// Returns whether to make the answer to a snapshot query on the calling thread: its files are few and in memory, hints

@@ -70,6 +70,8 @@ pub struct ChangeLines {
     head: Option<Vec<u8>>,
     batches: ChangeBatches,
     options: ChangeOptions,
+    /// By the columns of the metadata in the head of the answer, which the client means.
+    meant: Predicate,
     writers: Writers,
     in_force: Option<InForce>,
     /// Remaining pieces of the current version, the next one last.
@@ -134,10 +136,11 @@ impl std::fmt::Debug for Piece {
 }
 
 impl ChangeLines {
-    /// `batches` start at `from.version`; `head` is written first.
+    /// `batches` start at `from.version`; `head` is written first, and has the metadata `heading`.
     #[must_use]
     pub fn new(
         head: Vec<u8>,
+        heading: &Metadata,
         batches: ChangeBatches,
         from: ChangeCursor,
         options: ChangeOptions,
@@ -147,6 +150,7 @@ impl ChangeLines {
             head: Some(head),
             batches,
             files_left: options.max_files.unwrap_or(u64::MAX),
+            meant: super::predicate(heading, &options.hints, options.format),
             options,
             writers: Writers::new(writer),
             in_force: None,
@@ -304,9 +308,12 @@ impl ChangeLines {
 
     fn bind(&self, metadata: &Arc<Metadata>) -> Result<InForce> {
         let ChangeOptions { hints, format, rule, .. } = &self.options;
+        let predicate = super::predicate(metadata, hints, *format);
+        // A column may have had the name of another one, or another type.
+        let is_meant = predicate.has_columns_of(&self.meant);
         Ok(InForce {
             metadata: Arc::clone(metadata),
-            predicate: super::predicate(metadata, hints, *format),
+            predicate: if is_meant { predicate } else { Predicate::keep_all() },
             timestamps: match format {
                 ResponseFormat::Parquet => PartitionTimestamps::of(metadata),
                 ResponseFormat::Delta => None,

@@ -52,7 +52,8 @@ fn answered(
     };
     let writer = LineWriter::new(format, format.id_scheme(), urls);
     let from = ChangeCursor { version: start, skip: 0 };
-    let mut source = ChangeLines::new(Vec::new(), batches, from, options, writer);
+    let heading = changes.heading().metadata();
+    let mut source = ChangeLines::new(Vec::new(), heading, batches, from, options, writer);
     let mut out = Vec::new();
     while let Turn::Lines(work) = source.next_turn().unwrap() {
         work(&mut out).unwrap();
@@ -133,5 +134,40 @@ fn a_remove_after_a_change_of_some_partition_columns_is_kept_and_handed_on_as_lo
             .map(|name| ((*name).to_owned(), old.get(*name).cloned().unwrap_or_default()))
             .collect();
         assert_eq!(found, expected(&[("remove", "old", Value::Object(values))]), "{columns:?}");
+    }
+}
+
+/// Partition columns with the physical names `c2` and `c3`.
+fn mapped(names: [&str; 2]) -> Value {
+    let field = |(number, name): (usize, &str)| {
+        let column = json!({
+            "delta.columnMapping.id": number, "delta.columnMapping.physicalName": format!("c{number}"),
+        });
+        json!({"name": name, "type": "string", "nullable": true, "metadata": column})
+    };
+    let fields: Vec<_> = (2..).zip(names).map(field).collect();
+    json!({"metaData": {
+        "id": "t", "format": {"provider": "parquet", "options": {}}, "partitionColumns": names,
+        "schemaString": json!({"type": "struct", "fields": fields}).to_string(),
+        "configuration": {"delta.enableChangeDataFeed": "true", "delta.columnMapping.mode": "name"},
+    }})
+}
+
+#[test]
+fn a_hint_means_the_columns_at_the_head_of_the_answer_in_every_version() {
+    let (x, y) = (json!({"c2": "x", "c3": "y"}), json!({"c2": "y", "c3": "x"}));
+    let log = Log::of(&[
+        vec![json!({"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}), mapped(["day", "shipped"])],
+        vec![file("add", "a", &x), file("add", "b", &y)],
+        vec![mapped(["ordered", "day"])],
+        vec![file("add", "c", &x), file("add", "d", &y)],
+    ]);
+    for kind in KINDS {
+        let names = |start| -> Vec<_> {
+            let found = answered(&log, kind, start, ResponseFormat::Delta, "day = 'x'").into_iter();
+            found.map(|(_, name, _)| name).collect()
+        };
+        assert_eq!(names(1), ["a", "c", "d"]);
+        assert_eq!(names(3), ["d"]);
     }
 }
