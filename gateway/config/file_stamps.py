@@ -7,6 +7,8 @@ from pathlib import Path
 
 FileStamp = tuple[int, ...]
 Stamp = tuple[FileStamp | None, ...]
+UNREAD: Stamp = ((),)
+"""The state of a file that was not read, which no file has."""
 
 
 def stamp(paths: Iterable[Path]) -> Stamp:

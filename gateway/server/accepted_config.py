@@ -24,28 +24,23 @@ class RestartRequired(ValueError):
     """Raised for a change that needs a restart."""
 
 
-def config_of_worker(path: Path, text: str, secrets: Mapping[str, Secret], *, workers: int) -> Config:
-    """Read a file for one of several workers.
+def config_of_worker(path: Path, text: str, secrets: Mapping[str, Secret]) -> tuple[Config, bool]:
+    """Return the configuration in force, for one of several workers, and whether its files are unchanged.
 
-    The server's `text` and the `secrets` of its files stay in force if the file is rejected.
+    Changed files are for the reload of the worker: one that is still being written may be valid.
     """
     try:
         loaded = load(path, needs_readers=False)
-        if loaded.text == text:
-            return loaded
+        if (loaded.text, loaded.secrets) == (text, secrets):
+            return loaded, True
     except ConfigError:
-        # Read again below, for the reason.
+        # The reload reports the reason.
         pass
+    log.info("this worker starts by the configuration in force, and then looks at the changed files")
     current = loads(
         text, file=str(path), directory=path.absolute().parent, needs_readers=False, known_secrets=secrets
     )
-    try:
-        return accepted(path, current, workers=workers)
-    except (ValueError, OSError) as refused:
-        log.error(  # noqa: TRY400 - the reason says all
-            "the changed configuration is refused, this worker starts by the one in force: %s", refused
-        )
-        return current
+    return current, False
 
 
 def accepted(path: Path, running: Config, *, workers: int) -> Config:

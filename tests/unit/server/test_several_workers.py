@@ -6,9 +6,12 @@ import json
 import os
 import signal
 import ssl
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
 
 import pytest
 from support.gateway_directory import TOKEN, Gateway, sha256
@@ -179,12 +182,47 @@ def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
         assert everywhere(gateway.shares, (200, ["third"]))()
-        gateway.until(lambda: gateway.log().count("this worker starts by the one in force") == 2)
+        gateway.until(lambda: gateway.log().count("this worker starts by the configuration in force") == 2)
+        gateway.until(lambda: gateway.log().count("is refused, the current one stays in force") >= 5)
         assert not {*victims} & {*children(gateway.process.pid)}
         secret.write_text("k" * 32)
         gateway.settings["port"] = gateway.port
         gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
         gateway.write()
+        gateway.until(everywhere(gateway.shares, (200, ["logs"])))
+
+
+@contextmanager
+def written_slowly(path, text):
+    """A file that is valid at any time, and complete at the end of the block."""
+    is_done = threading.Event()
+
+    def write():
+        for number in count(1):
+            path.write_text(text + " " * number)
+            if is_done.wait(0.1):
+                return
+
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(write)
+        try:
+            yield
+        finally:
+            is_done.set()
+            writing.result()
+
+
+def test_a_worker_does_not_start_by_a_file_that_is_still_being_written(gateway):
+    with gateway.running(workers=2):
+        gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
+        with written_slowly(gateway.path, json.dumps(gateway.settings)):
+            os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
+            gateway.until(lambda: "this worker starts by the configuration in force" in gateway.log())
+            # Time for it to serve.
+            end = time.monotonic() + 5
+            while time.monotonic() < end:
+                assert gateway.shares() == (200, ["sales", "third"])
+                time.sleep(0.05)
         gateway.until(everywhere(gateway.shares, (200, ["logs"])))
 
 
