@@ -59,6 +59,8 @@ class LogWriter:
         """The bytes of waiting lines and of lines being written."""
         self._told_lost = 0
         """The lost lines that are already reported, or cannot be."""
+        self._has_failed = False
+        """The last write has failed."""
         self._filled = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -105,27 +107,31 @@ class LogWriter:
 
     def _write(self, lines: bytes) -> None:
         for piece in _pieces(lines, self._piece_bytes):
-            count = piece.count(b"\n")
-            try:
-                self._write_piece(piece)
-            except OSError:
-                # The reader is gone, so only the counter can report it.
+            lost = self._unwritten(piece).count(b"\n")
+            self.counts.written += piece.count(b"\n") - lost
+            if lost:
+                # Nothing is written, so only the counter can report it.
                 with self._lock:
-                    self.counts.lost += count
-                    self._told_lost += count
-            else:
-                self.counts.written += count
+                    self.counts.lost += lost
+                    self._told_lost += lost
 
-    def _write_piece(self, piece: bytes) -> None:
-        rest = memoryview(piece)
+    def _unwritten(self, piece: bytes) -> bytes:
+        """Write a piece; return what could not be written, because the disk is full or the reader is gone."""
+        # A part of a line may be there, of this process or of another one.
+        rest = memoryview(b"\n" + piece if self._has_failed else piece)
         while rest:
             try:
                 rest = rest[os.write(self._descriptor, rest) :]
+                self._has_failed = False
             except BlockingIOError:
                 # Another process that has the same pipe may have made it non-blocking.
                 poll = select.poll()
                 poll.register(self._descriptor, select.POLLOUT)
                 poll.poll()
+            except OSError:
+                self._has_failed = True
+                break
+        return bytes(rest)[-len(piece) :]
 
 
 class QueuedHandler(logging.Handler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import subprocess
 import threading
 import time
@@ -15,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.gateway_directory import Gateway
 from support.nightly import at_night
 from support.processes import PACKAGE, gateway_command, package_environment
+from support.waiting import wait_until
 
 from gateway.telemetry.log_output import (
     PIPE_BYTES,
@@ -105,6 +107,25 @@ def test_lines_for_a_descriptor_that_is_closed_are_counted_as_lost():
     writer.put(b"one\ntwo\n")
     writer.close()
     assert (writer.counts.written, writer.counts.lost) == (0, 2)
+
+
+def test_a_disk_that_was_full_for_a_while_glues_no_lines_and_counts_what_it_took(tmp_path):
+    path, line = tmp_path / "log", b"z" * 99 + b"\n"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with path.open("ab", buffering=0) as file:
+        writer, other = LogWriter(file.fileno()), LogWriter(file.fileno())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(line) * 2 + 40, hard))
+        try:
+            for full in (writer, other):
+                full.put(line * 3)
+                wait_until(lambda counts=full.counts: counts.written + counts.lost == 3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        for again in (other, writer):
+            again.put(line)
+            again.close()
+    assert path.read_bytes().split(b"\n") == [line[:-1]] * 2 + [line[:40]] + [line[:-1], b"", line[:-1], b""]
+    assert [(counts.written, counts.lost) for counts in (writer.counts, other.counts)] == [(3, 1), (1, 3)]
 
 
 def test_a_pipe_that_does_not_block_gets_every_line():
