@@ -152,6 +152,21 @@ async def test_a_storage_that_fails_keeps_what_was_known_and_is_counted(
         await searched.until(["d.t", "d.u", "e.t"])
 
 
+async def test_a_place_that_no_search_has_reached_is_searched_again_soon(
+    tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "RETRY_SECONDS", 0.05)
+    shutil.move(warehouse, tmp_path / "away")
+    async with searching(tmp_path / "gateway.yaml", warehouse, everySeconds=3600) as searched:
+        assert await searched.names() is None
+        shutil.move(tmp_path / "away", warehouse)
+        await searched.until(["d.t", "d.u", "e.t"])
+        searches = searched.value("discovery_searches_total", outcome="complete")
+        (warehouse / "d/new/_delta_log").mkdir(parents=True)
+        await asyncio.sleep(0.5)
+        assert searched.value("discovery_searches_total", outcome="complete") == searches == 1
+
+
 async def test_the_tables_of_a_catalog_come_and_go(tmp_path: Path, warehouse: Path) -> None:
     with running_catalog() as catalog:
         catalog.add("d", "t", f"file://{warehouse}/d/t")
