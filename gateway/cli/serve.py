@@ -7,6 +7,7 @@ import gc
 from pathlib import Path
 
 from gateway.cli.whole_numbers import process_count
+from gateway.server.deferred_signals import ignore_hang_up
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    from gateway.server.run import ignore_hang_up  # noqa: PLC0415 - the web server is slow to import
-
+    # Before the web server is imported, which takes longest of the start.
     ignore_hang_up()
     serve_file(arguments.config, workers=arguments.workers)
     return 0
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def serve_file(path: Path, *, workers: int = 1) -> None:
     """Serve a configuration until a signal. Raises as `started` and `serve`."""
-    import uvloop  # noqa: PLC0415 - as above
+    import uvloop  # noqa: PLC0415 - slow to import
 
     from gateway.server.run import serve  # noqa: PLC0415 - as above
     from gateway.server.start import started  # noqa: PLC0415 - as above

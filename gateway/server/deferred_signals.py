@@ -1,4 +1,4 @@
-"""Defers SIGINT and SIGTERM over steps that belong together.
+"""Defers SIGINT and SIGTERM over steps that belong together, and ignores SIGHUP.
 
 In: `hold` before the first step, `release` after the last. Out: a signal that arrives in between is sent
 again at the end.
@@ -12,6 +12,11 @@ from types import FrameType
 from typing import Any
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+def ignore_hang_up() -> None:
+    """Ignore SIGHUP before the server watches its files, and after it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 class DeferredSignals:

@@ -34,6 +34,7 @@ from gateway.governance.reading_thread import THREAD as DATABASE
 from gateway.limits.drain_rate import DrainRate
 from gateway.limits.shared_memory import SharedLimits
 from gateway.server.accepted_config import accepted
+from gateway.server.deferred_signals import ignore_hang_up
 from gateway.server.discovery import DiscoveredFile, Discoverer
 from gateway.server.process import CLOSE_SECONDS, ServerProcess
 from gateway.server.reload import Reloader
@@ -80,11 +81,6 @@ WORK = "work"
 COLLECT_AFTER_OBJECTS = 10_000
 """A garbage collection stops all answers, for 3 ms with this number of objects."""
 MAX_USER_TIMEOUT_MS = 2**31 - 1
-
-
-def ignore_hang_up() -> None:
-    """Ignore SIGHUP before the server watches its files, and after it."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 async def serve(start: Start) -> None:

@@ -260,7 +260,7 @@ def test_tracing_without_its_extra_is_one_line_of_serve_and_check(
     monkeypatch.setitem(sys.modules, missing.rpartition(".")[0], None)
     monkeypatch.delitem(sys.modules, missing, raising=False)
     # This process keeps its signal handlers.
-    monkeypatch.setattr("gateway.server.run.ignore_hang_up", lambda: None)
+    monkeypatch.setattr("gateway.cli.serve.ignore_hang_up", lambda: None)
     assert main(["check", "-c", str(tmp_path / "share.yaml")]) == 1
     assert "The server would not start: gateway.tracing needs the extra `tracing`" in capsys.readouterr().out
     for workers in ("1", "2"):

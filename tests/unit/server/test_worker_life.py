@@ -198,3 +198,11 @@ def test_a_signal_ends_a_server_whose_workers_hang_at_their_start(gateway, tmp_p
         process.terminate()
         assert process.wait(20) == 0, log.read_text()
     assert "serving by" not in log.read_text()
+
+
+def test_a_hang_up_does_not_end_a_server_that_starts(gateway, tmp_path):
+    (tmp_path / "modules").mkdir()
+    hung_up = "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\nraise SystemExit(7)\n"
+    (tmp_path / "modules" / "aiohttp.py").write_text(hung_up)
+    with server_process(gateway.path, tmp_path / "log", modules=tmp_path / "modules") as process:
+        assert process.wait(60) == 7
