@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Concatenate, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.authentication.sealed_tokens import InvalidToken
+from gateway.authentication.sealed_tokens import InvalidToken, digest
 from gateway.catalog import catalog as shared
 from gateway.catalog.catalog import Recipient, Schema, Share, SharedTable, SharedVolume
 from gateway.protocol import messages
@@ -115,25 +115,30 @@ def _page(
     body: Callable[[Item], Message],
     page: Callable[..., messages.Message],
 ) -> WholeResponse:
-    """Answer the requested page. A page token holds the listing and the last returned name."""
+    """Answer the requested page. A page token holds the listing, the last returned name, and what was before.
+
+    Otherwise an item that a reload moves there would be on no page.
+    """
     query = ListQuery.parse(context.request.query)
     recipient, state = context.required_recipient.name, context.state
     sealer, now_ms = state.sealer, state.now_ms()
     listing = "/".join((context.route.name, *context.names.values())).casefold()
-    after: str | None = None
+    names = [name(item) for item in items]
+    place: Mapping[str, str] = {}
     if query.page_token is not None:
         place = sealer.open("list", recipient, query.page_token, now_ms=now_ms)
         if place["listing"] != listing:
             raise InvalidToken("list")
-        after = place["after"]
     try:
-        chosen, last = shared.page([name(item) for item in items], after=after, limit=query.max_results)
+        chosen, last = shared.page(names, after=place.get("after"), limit=query.max_results)
     except ValueError:
         raise InvalidToken("list") from None
+    if place and place.get("before") != digest(names[: chosen.start]):
+        raise InvalidToken("list")
     next_page_token: str | UnsetType = UNSET
     if last is not None:
         expires_ms = now_ms + state.config.query_table_page_token_ttl_ms
-        value = {"listing": listing, "after": last}
+        value = {"listing": listing, "after": last, "before": digest(names[: chosen.stop])}
         next_page_token = sealer.seal("list", recipient, value, expires_ms=expires_ms)
     listed = tuple(body(items[index]) for index in chosen)
     is_power_query = context.request.headers.get("User-Agent", "").startswith(messages.POWER_QUERY)

@@ -1115,3 +1115,17 @@ async def test_a_secret_that_changes_between_its_reading_and_the_watch_is_read_a
         assert opens("first")
         while not opens("second one"):
             await asyncio.sleep(0.05)
+
+
+async def test_a_listing_whose_items_a_reload_moves_between_its_pages_begins_again(live: Live) -> None:
+    async def pages(*moved: str) -> list[Any]:
+        await live.change("shares", [{"name": name} for name in "abc"])
+        first = await (await live.answer("GET", f"{PREFIX}/shares?maxResults=2")).json()
+        await live.change("shares", [{"name": name} for name in moved])
+        second = await live.answer("GET", f"{PREFIX}/shares?pageToken={first['nextPageToken']}")
+        return [second.status, *(item["name"] for item in (await second.json()).get("items", ()))]
+
+    assert await pages("a", "b", "d", "c") == [200, "d", "c"]
+    # Without its refusal no page would have c.
+    assert await pages("a", "c", "b") == [400]
+    assert await pages("a", "c") == [400]
