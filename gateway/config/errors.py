@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from gateway.config.file_stamps import FileStamp
 
 _PLAIN = re.compile(r"(?:[\w./ ,*\[\]-]|://|:[0-9]{1,5}(?!\w)){0,200}")
 
@@ -28,6 +32,7 @@ class ConfigError(ValueError):
     Attributes:
         place: `file:line` of the value, or the file alone.
         key: dotted path of the key, such as `gateway.storages[0].region`; empty for the file as a whole.
+        secret_files: the files of secrets that were found until then, as they were before they were read.
 
     """
 
@@ -35,6 +40,7 @@ class ConfigError(ValueError):
         super().__init__(f"{place}: {key}: {message}" if key else f"{place}: {message}")
         self.place = place
         self.key = key
+        self.secret_files: Mapping[Path, FileStamp | None] = {}
 
 
 class Invalid(ValueError):

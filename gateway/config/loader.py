@@ -64,6 +64,15 @@ def loads(
     """
     reader = Reader(file, directory, environment, Config, known_secrets)
     try:
+        return _loaded(text, reader, needs_readers=needs_readers)
+    except ConfigError as error:
+        error.secret_files = reader.secret_files
+        raise
+
+
+def _loaded(text: str, reader: Reader, *, needs_readers: bool) -> Config:
+    file = reader.file
+    try:
         node = compose(text)
     except (yaml.YAMLError, RecursionError) as reason:
         line, said = fault(reason)
@@ -77,7 +86,7 @@ def loads(
         secret_files=tuple(reader.secret_files),
         secret_stamp=tuple(reader.secret_files.values()),
         secrets=reader.secrets,
-        directory=directory,
+        directory=reader.directory,
         text=text,
     )
     if needs_readers and not config.readers:

@@ -37,10 +37,8 @@ def config_of_worker(path: Path, text: str, secrets: Mapping[str, Secret]) -> tu
         # The reload reports the reason.
         pass
     log.info("this worker starts by the configuration in force, and then looks at the changed files")
-    current = loads(
-        text, file=str(path), directory=path.absolute().parent, needs_readers=False, known_secrets=secrets
-    )
-    return current, False
+    directory = path.absolute().parent
+    return loads(text, file=str(path), directory=directory, needs_readers=False, known_secrets=secrets), False
 
 
 def accepted(path: Path, running: Config, *, workers: int) -> Config:

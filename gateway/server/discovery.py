@@ -48,7 +48,6 @@ PATIENCE_SECONDS = SEARCH_SECONDS + 30.0
 """A search that has no end after this time hangs, and counts as failed."""
 HANGS = f"a storage has not answered for {PATIENCE_SECONDS:g} s"
 RETRY_SECONDS = 5.0
-MOST_DOUBLINGS = 10
 LOGGED_REFUSALS = 20
 HASH_BYTES = 32
 PART_ATTEMPTS, PART_SECONDS = 100, 0.01
@@ -137,7 +136,9 @@ class Discoverer:
                 was_reached = place.is_reached
                 place.known, place.tables = compared.known, compared.tables
                 if not place.is_reached:
-                    place.due_seconds = min(place.due_seconds, time.monotonic() + place.retry_seconds)
+                    # Soon at first: its store may start later than the server.
+                    pause_seconds = RETRY_SECONDS * 2.0 ** min(place.known.searches - 1, 10)
+                    place.due_seconds = min(place.due_seconds, time.monotonic() + pause_seconds)
                 if compared.is_changed or place.is_reached != was_reached:
                     await self._publish()
         except Exception:
@@ -244,11 +245,6 @@ class _Place:
     def is_reached(self) -> bool:
         """Return whether its tables are known. Only a complete search says that there is none."""
         return bool(self.known.seen) or (self.known.searches > 0 and not self.known.last.problem)
-
-    @property
-    def retry_seconds(self) -> float:
-        """Return the pause after a search that has not reached it: short at first, as a store may start."""
-        return RETRY_SECONDS * 2.0 ** min(self.known.searches - 1, MOST_DOUBLINGS)
 
     @property
     def is_hanging(self) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from gateway.config.file_stamps import Stamp, stamp
+from gateway.config import ConfigError
+from gateway.config.file_stamps import FileStamp, Stamp, stamp
 from gateway.governance.follow import Failures, following
 
 log = logging.getLogger("gateway.reload")
@@ -61,6 +62,7 @@ class Reloader(Generic[T]):
             f"the {what} can be looked at again",
         )
         self._seen: Stamp = ()
+        self._named: Mapping[Path, FileStamp | None] = {}
         self._last_look: Stamp = ()
         self._requested = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -86,7 +88,7 @@ class Reloader(Generic[T]):
         seen = self._seen
         try:
             # On a thread: the files may be on a mount that hangs.
-            current = await asyncio.to_thread(stamp, self._paths())
+            current = await asyncio.to_thread(stamp, [*self._paths(), *self._named])
         except Exception:
             if requested:
                 self._requested.set()
@@ -132,5 +134,11 @@ class Reloader(Generic[T]):
 
     def _read(self) -> T:
         # The stamp is older than the reading, so a change during the reading is read again.
-        self._seen = stamp(self._paths())
-        return self._load()
+        self._named, self._seen = {}, stamp(self._paths())
+        try:
+            return self._load()
+        except ConfigError as refused:
+            # A file of a secret may come after the file that names it.
+            self._named = refused.secret_files
+            self._seen += tuple(self._named.values())
+            raise

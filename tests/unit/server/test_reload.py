@@ -13,6 +13,7 @@ from itertools import count
 import pytest
 from support.waiting import until
 
+from gateway.config import load
 from gateway.config.file_stamps import stamp
 from gateway.server.reload import Reloader
 
@@ -135,6 +136,32 @@ async def test_an_invalid_file_keeps_the_old_configuration_with_one_log_line_unt
         put(file, '{"n": 333}')
         await until(lambda: taken)
     assert taken == [{"n": 333}]
+
+
+async def test_a_secret_that_comes_after_the_file_that_names_it_is_read(watched, tmp_path, caplog):
+    file, taken, outcomes, _ = watched
+    secret = tmp_path / "secret"
+
+    async def apply(config):
+        taken.append(config.authorization.bearer_token.reveal())
+
+    reloader = Reloader(
+        lambda: [file],
+        lambda: load(file),
+        apply,
+        outcome=lambda refused: outcomes.append(refused is None),
+        poll_seconds=0.02,
+    )
+    async with reloader.watching():
+        put(file, "version: 1\nauthorization: {bearerTokenFile: secret}\n")
+        await until(lambda: outcomes)
+        await asyncio.sleep(0.2)
+        secret.touch()
+        await until(lambda: len(outcomes) == 2)
+        put(secret, "of the recipient")
+        await until(lambda: taken)
+    assert (taken, outcomes) == (["of the recipient"], [False, False, True])
+    assert [record.levelname for record in caplog.records].count("ERROR") == 2
 
 
 async def test_a_missing_file_leaves_the_old_one(watched):
