@@ -7,14 +7,15 @@ changes what only a restart can change.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.directory_access import check_session_policies
 from gateway.config.effects import changed_fixed_keys
-from gateway.config.secret import Secret
+from gateway.config.file_stamps import UNREAD, Stamp
 from gateway.server.extras import ExtraMissing, check_extras
+from gateway.server.worker_secrets import WorkerSecrets
 from gateway.web.request_limits import check_memory
 
 log = logging.getLogger("gateway.serving")
@@ -24,21 +25,23 @@ class RestartRequired(ValueError):
     """Raised for a change that needs a restart."""
 
 
-def config_of_worker(path: Path, text: str, secrets: Mapping[str, Secret]) -> tuple[Config, bool]:
-    """Return the configuration in force, for one of several workers, and whether its files are unchanged.
+def config_of_worker(path: Path, secrets: WorkerSecrets, read: Stamp) -> tuple[Config, Stamp]:
+    """Return the configuration in force, for one of several workers, and the stamp of its file.
 
-    Changed files are for the reload of the worker: one that is still being written may be valid.
+    `read`: the stamp from before this. Changed files are for the reload of the worker: one that is still
+    being written may be valid.
     """
-    try:
+    text, of_files = secrets.config_text, secrets.of_files
+    # The reload reports the reason.
+    with suppress(ConfigError):
         loaded = load(path, needs_readers=False)
-        if (loaded.text, loaded.secrets) == (text, secrets):
-            return loaded, True
-    except ConfigError:
-        # The reload reports the reason.
-        pass
+        if (loaded.text, loaded.secrets) == (text, of_files):
+            return loaded, read
     log.info("this worker starts by the configuration in force, and then looks at the changed files")
     directory = path.absolute().parent
-    return loads(text, file=str(path), directory=directory, needs_readers=False, known_secrets=secrets), False
+    return loads(
+        text, file=str(path), directory=directory, needs_readers=False, known_secrets=of_files
+    ), UNREAD
 
 
 def accepted(path: Path, running: Config, *, workers: int) -> Config:

@@ -198,6 +198,7 @@ async def _serve_slot(start: Start, slot: Slot) -> None:
         following = asyncio.ensure_future(slot.follow(process.reloader.reload, process.inspector.answer))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        slot.lines.put(message_line(draining=True))
         # The supervisor is answered until the end.
         await _drain(process, runner)
         following.cancel()

@@ -2,8 +2,8 @@
 
 The control socket is one of a connected pair. The supervisor first sends the length and the bytes of the
 secrets, which belong neither on a command line nor in a file. Then both sides send lines of JSON: the worker
-reports that it is ready and which streams run for long, the supervisor requests a reload, asks a question of
-the console or whether the worker lives, and the worker answers with its result.
+reports that it is ready, that it drains and which streams run for long, the supervisor requests a reload,
+asks a question of the console or whether the worker lives, and the worker answers with its result.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gateway.config import Config, load
 from gateway.config.directory_access import check_session_policies
-from gateway.config.file_stamps import UNREAD, Stamp, stamp
+from gateway.config.file_stamps import Stamp, stamp
 from gateway.database.errors import DatabaseUnusable
 from gateway.governance.audited_database import create_database
 from gateway.server.accepted_config import config_of_worker
@@ -77,9 +77,7 @@ def started(path: Path, *, workers: int = 1) -> Start:
     if slot is None:
         config = load(path)
     else:
-        secrets = WorkerSecrets.unpack(slot.secrets)
-        config, is_read = config_of_worker(path, secrets.config_text, secrets.of_files)
-        read = read if is_read else UNREAD
+        config, read = config_of_worker(path, WorkerSecrets.unpack(slot.secrets), read)
     check_extras(config)
     check_session_policies(config, str(path))
     allow_descriptors()

@@ -494,6 +494,9 @@ class Supervisor:
             worker.serving.set()
             worker.control_socket = control_socket
             worker.ready.set()
+        # After a signal to this worker alone, new connections go to the others.
+        if "draining" in message and not self._ending:
+            worker.listener = without_listening(worker.listener)
         worker.is_silent = False
         worker.has_spoken = True
         if "begun" in message:

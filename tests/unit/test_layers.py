@@ -30,7 +30,7 @@ LAYERS = (
     Layer("cli", 4_600),
     Layer("doctor", 2_600),
     Layer("demo", 700),
-    Layer("server", 2_900, aiohttp=True),
+    Layer("server", 3_000, aiohttp=True),
     Layer("app", 200, aiohttp=True),
     Layer("routes", 1_825, aiohttp=True),
     Layer("console", 2_900, aiohttp=True),

@@ -13,7 +13,7 @@ import pytest
 from support.gateway_directory import TOKEN, Gateway
 from support.nightly import at_night
 from support.processes import children, server_process
-from support.waiting import wait_until
+from support.waiting import everywhere, wait_until
 from tables.large_logs import make_log
 
 pytestmark = pytest.mark.processes
@@ -103,6 +103,23 @@ def test_a_drain_that_is_longer_than_its_delay_counts_from_the_signal(gateway):
         gateway.process.terminate()
         assert gateway.process.wait(60) == 0
         assert time.monotonic() - began < 20
+
+
+def test_new_connections_go_to_the_other_workers_while_one_drains_alone(gateway):
+    gateway.settings["gateway"] |= {"drainSeconds": 60}
+    gateway.write()
+    with gateway.running(workers=2), ExitStack() as stack:
+        for _ in range(12):
+            stack.enter_context(begun(gateway))
+        worker = children(gateway.process.pid)[0]
+        os.kill(worker, signal.SIGTERM)
+        gateway.until(lambda: "draining" in gateway.log())
+        # Those that reach its socket before it is replaced are reset.
+        gateway.until(everywhere(lambda: gateway.get("/healthz")[0], 200))
+        # Others would wait until it has drained.
+        assert worker in children(gateway.process.pid)
+        for other in children(gateway.process.pid):
+            os.kill(other, signal.SIGKILL)
 
 
 def test_an_answer_during_the_delay_of_a_drain_is_the_last_of_its_connection(gateway):
