@@ -7,14 +7,16 @@ changes what only a restart can change.
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from gateway.config import Config, ConfigError, load, loads
 from gateway.config.directory_access import check_session_policies
 from gateway.config.effects import changed_fixed_keys
-from gateway.config.file_stamps import UNREAD, Stamp
+from gateway.config.file_stamps import UNREAD, Stamp, stamp
 from gateway.server.extras import ExtraMissing, check_extras
+from gateway.server.reload import POLL_SECONDS
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.web.request_limits import check_memory
 
@@ -25,23 +27,32 @@ class RestartRequired(ValueError):
     """Raised for a change that needs a restart."""
 
 
-def config_of_worker(path: Path, secrets: WorkerSecrets, read: Stamp) -> tuple[Config, Stamp]:
-    """Return the configuration in force, for one of several workers, and the stamp of its file.
+def config_of_worker(
+    path: Path, secrets: WorkerSecrets, read: Stamp, *, workers: int
+) -> tuple[Config, Stamp]:
+    """Read a file for one of several workers. `read`: its stamp from before this; returns it, or UNREAD.
 
-    `read`: the stamp from before this. Changed files are for the reload of the worker: one that is still
-    being written may be valid.
+    The configuration in force stays if the file is rejected, or is still being written: it may be valid.
     """
     text, of_files = secrets.config_text, secrets.of_files
-    # The reload reports the reason.
+    # Read again below, for the reason.
     with suppress(ConfigError):
         loaded = load(path, needs_readers=False)
         if (loaded.text, loaded.secrets) == (text, of_files):
             return loaded, read
-    log.info("this worker starts by the configuration in force, and then looks at the changed files")
     directory = path.absolute().parent
-    return loads(
-        text, file=str(path), directory=directory, needs_readers=False, known_secrets=of_files
-    ), UNREAD
+    current = loads(text, file=str(path), directory=directory, needs_readers=False, known_secrets=of_files)
+    files = [path, *current.secret_files]
+    before = stamp(files)
+    time.sleep(POLL_SECONDS)
+    try:
+        if before == stamp(files):
+            return accepted(path, current, workers=workers), read
+        reason = "it is being changed"
+    except (ValueError, OSError) as refused:
+        reason = str(refused)
+    log.error("the changed configuration is refused, this worker starts by the one in force: %s", reason)
+    return current, UNREAD
 
 
 def accepted(path: Path, running: Config, *, workers: int) -> Config:

@@ -77,7 +77,7 @@ def started(path: Path, *, workers: int = 1) -> Start:
     if slot is None:
         config = load(path)
     else:
-        config, read = config_of_worker(path, WorkerSecrets.unpack(slot.secrets), read)
+        config, read = config_of_worker(path, WorkerSecrets.unpack(slot.secrets), read, workers=slot.count)
     check_extras(config)
     check_session_policies(config, str(path))
     allow_descriptors()

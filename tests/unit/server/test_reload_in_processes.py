@@ -122,7 +122,7 @@ def test_memory_that_is_too_little_for_each_worker_is_refused_by_a_reload(tmp_pa
         # A worker that starts afterwards reads the same file.
         worker = children(gateway.process.pid)[0]
         os.kill(worker, signal.SIGKILL)
-        gateway.until(lambda: "this worker starts by the configuration in force" in gateway.log())
+        gateway.until(lambda: "this worker starts by the one in force: gateway.limits" in gateway.log())
         gateway.until(everywhere(gateway.shares, (200, ["sales"])))
         # The admin listener begins after the workers.
         gateway.until(lambda: b'"reloaded":false' in gateway.admin("POST", "/reload")[1])

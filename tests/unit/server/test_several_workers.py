@@ -182,7 +182,7 @@ def test_a_worker_is_started_again_while_the_file_is_refused(gateway, change):
         for victim in victims:
             os.kill(victim, signal.SIGKILL)
         assert everywhere(gateway.shares, (200, ["third"]))()
-        gateway.until(lambda: gateway.log().count("this worker starts by the configuration in force") == 2)
+        gateway.until(lambda: gateway.log().count("this worker starts by the one in force") == 2)
         gateway.until(lambda: gateway.log().count("is refused, the current one stays in force") >= 5)
         assert not {*victims} & {*children(gateway.process.pid)}
         secret.write_text("k" * 32)
@@ -217,7 +217,7 @@ def test_a_worker_does_not_start_by_a_file_that_is_still_being_written(gateway):
         gateway.settings["gateway"]["recipients"][0]["shares"] = ["logs"]
         with written_slowly(gateway.path, json.dumps(gateway.settings)):
             os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
-            gateway.until(lambda: "this worker starts by the configuration in force" in gateway.log())
+            gateway.until(lambda: "starts by the one in force: it is being changed" in gateway.log())
             # Time for it to serve.
             end = time.monotonic() + 5
             while time.monotonic() < end:
