@@ -23,6 +23,8 @@ from gateway.governance.follow import Failures, following
 log = logging.getLogger("gateway.reload")
 
 POLL_SECONDS = 0.5
+PATIENCE_SECONDS = 10.0
+"""A look at the files that lasts longer is reported: their mount hangs, and no change takes effect."""
 
 T = TypeVar("T")
 
@@ -79,7 +81,13 @@ class Reloader(Generic[T]):
         their state at the beginning.
         """
         self._seen = read + stamp(self._paths())[len(read) :]
-        async with following(self._look, self._take, self._report, retry_seconds=self._poll_seconds):
+        async with following(
+            self._look,
+            self._take,
+            self._report,
+            retry_seconds=self._poll_seconds,
+            patience_seconds=PATIENCE_SECONDS,
+        ):
             yield
 
     async def _look(self) -> tuple[bool, bool]:

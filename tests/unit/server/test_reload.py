@@ -195,7 +195,9 @@ async def test_a_copy_of_the_same_length_and_time_is_seen(watched):
     assert taken == [{"n": 2}]
 
 
-async def test_a_file_whose_mount_hangs_does_not_hold_the_event_loop():
+async def test_a_file_whose_mount_hangs_is_reported_and_does_not_hold_the_event_loop(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "gateway.reload")
+    monkeypatch.setattr("gateway.server.reload.PATIENCE_SECONDS", 0.05)
     hangs, requested = threading.Event(), threading.Event()
 
     class OnAHangingMount:
@@ -209,8 +211,15 @@ async def test_a_file_whose_mount_hangs_does_not_hold_the_event_loop():
     async with reloader.watching():
         paths.append(OnAHangingMount())
         await until(requested.is_set)
+        await until(lambda: caplog.messages)
         assert not hangs.is_set()
         hangs.set()
+        paths.clear()
+        await until(lambda: len(caplog.messages) > 1)
+    assert caplog.messages == [
+        "the configuration was not looked at, and will be: no answer within 0.05 s",
+        "the configuration can be looked at again",
+    ]
 
 
 async def test_sighup_reads_again_without_any_change(watched):
