@@ -41,9 +41,13 @@ class FoundTable:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """The found tables of each place of the configuration that a search has reached."""
+    """The found tables of each place of the configuration that a search has reached.
+
+    `partial`: the places of which a fault has kept each search from a part.
+    """
 
     tables: Mapping[SourceKey, tuple[FoundTable, ...]] = field(default_factory=dict)
+    partial: frozenset[SourceKey] = frozenset()
 
     def of(self, source: Source) -> tuple[FoundTable, ...]:
         """Return the tables of a place; none of one that no search has reached."""
@@ -54,7 +58,7 @@ class Discovered:
 class DiscoveredShares:
     """All shares of a configuration with their discovered tables, and the tables that are left out.
 
-    `unsearched`: the places that no search has reached, each as a share and one of its schemas or None.
+    `unsearched`: the places that no search has reached whole, each as a share and one of its schemas or None.
     """
 
     shares: tuple[ShareEntry, ...]
@@ -70,7 +74,7 @@ def with_discovered(config: Config, discovered: Discovered) -> DiscoveredShares:
     unsearched = frozenset(
         (source.share.casefold(), source.schema and source.schema.casefold())
         for source in config.sources
-        if source.key not in discovered.tables
+        if source.key not in discovered.tables or source.key in discovered.partial
     )
     if not discovered.tables:
         return DiscoveredShares(config.shares, unsearched=unsearched)

@@ -42,10 +42,10 @@ def search(store: Store, source: Source, known: KnownTables) -> SearchResult:
     try:
         store.renew()
     except Exception as error:  # noqa: BLE001 - identities fail by errors of many libraries
-        return SearchResult(unknown=frozenset({root}), problem=error_text(root.kind, error))
+        return SearchResult(unknown=frozenset({root}), problem=error_text(root.kind, error), is_cut=True)
     if root.kind == "file" and not os.path.isdir(root.key):  # noqa: PTH112 - as the native reader
         # A mount that is gone is no proof that its tables are.
-        return SearchResult(unknown=frozenset({root}), problem="there is no such directory")
+        return SearchResult(unknown=frozenset({root}), problem="there is no such directory", is_cut=True)
     device = _device(root.key) if root.kind == "file" else None
     with ThreadPoolExecutor(CONCURRENT_LISTINGS, thread_name_prefix=THREAD) as threads:
         return replace(_Search(store.native, source, known, threads).run(), device=device)
@@ -82,7 +82,7 @@ class _Search:
         self._calls = 0
         self._problem = ""
         self._limit: Limit | None = None
-        self._is_failing = False
+        self._is_failing = self._is_cut = False
         self._tables: list[FoundTable] = []
         self._refused: list[LeftOut] = []
         self._unknown: set[Location] = set()
@@ -106,6 +106,7 @@ class _Search:
             calls=self._calls,
             problem=self._problem,
             limit=self._limit,
+            is_cut=self._is_cut,
         )
 
     def _step(self, level: Level, directories: Iterable[_Directory]) -> Iterator[_Directory]:
@@ -183,6 +184,7 @@ class _Search:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
+            self._is_cut = self._is_cut or not isinstance(error, PermissionError)
             self._unknown.add(location)
             self._problem = self._problem or f"{type(error).__name__}: {error.strerror}"
             return False
@@ -234,7 +236,9 @@ class _Search:
             return self._storage.list_directories(directory.location.key)
         except _native.LogError as error:
             # Below the root, single directories may be denied, and local ones may be mounts or links.
-            is_alone = self._real_root is not None or isinstance(error, _native.StorageDenied)
+            is_denied = isinstance(error, _native.StorageDenied)
+            self._is_cut = self._is_cut or not is_denied
+            is_alone = self._real_root is not None or is_denied
             if not is_alone or directory.location == self._source.discovery.template.root:
                 self._is_failing = True
             self._problem = self._problem or error_text(directory.location.kind, error)

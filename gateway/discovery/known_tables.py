@@ -37,6 +37,7 @@ class SearchResult:
         calls: number of listed directories or of requests.
         problem: why the search is not complete, for the operator; empty for a complete one.
         limit: which limit has ended it; None for none.
+        is_cut: a fault of the storage or the catalog, and no refusal, has kept it from a part.
 
     """
 
@@ -49,6 +50,7 @@ class SearchResult:
     calls: int = 0
     problem: str = ""
     limit: Limit | None = None
+    is_cut: bool = False
 
     def is_unknown(self, table: FoundTable) -> bool:
         """Return whether the search cannot say that a table is gone."""
@@ -122,7 +124,7 @@ class KnownTables:
 
     def failed(self, problem: str) -> SearchResult:
         """Return the result of a search that has reached no table."""
-        return SearchResult(unknown_tables=frozenset(self.seen), problem=problem)
+        return SearchResult(unknown_tables=frozenset(self.seen), problem=problem, is_cut=True)
 
     def distinct(self) -> tuple[tuple[FoundTable, ...], tuple[LeftOut, ...]]:
         """Return the tables whose names and locations are theirs alone, by name, and those that are refused.

@@ -31,7 +31,7 @@ def search_of(storages: Storages, source: Source, known: KnownTables) -> Callabl
             return partial(search, storages.store(root), source, known)
     except _native.LogError as error:
         problem = error_text(root.kind, error)
-    return lambda: SearchResult(unknown=frozenset({root}), problem=problem)
+    return lambda: SearchResult(unknown=frozenset({root}), problem=problem, is_cut=True)
 
 
 def search_once(config: Config, storages: Storages) -> dict[Source, KnownTables]:

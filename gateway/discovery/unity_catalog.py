@@ -246,6 +246,7 @@ class _CatalogSearch:
             calls=self._client.calls,
             problem=self.problem,
             limit=self._limit,
+            is_cut=self._is_failing and self._limit is None,
         )
 
     def _is_named(self, table: FoundTable) -> bool:

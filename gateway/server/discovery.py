@@ -54,7 +54,7 @@ PART_ATTEMPTS, PART_SECONDS = 100, 0.01
 _NUMBER = re.compile(r"[0-9][0-9.]*")
 """Durations and counts: problems that differ in them alone are the same."""
 
-_Content = list[tuple[SourceKey, tuple[FoundTable, ...]]]
+_Content = tuple[list[tuple[SourceKey, tuple[FoundTable, ...]]], frozenset[SourceKey]]
 T = TypeVar("T")
 
 
@@ -133,13 +133,14 @@ class Discoverer:
             # The configuration may have changed during the search.
             if self._places.get(key) is place:
                 self._report(place, compared)
-                was_reached = place.is_reached
+                before = (place.is_reached, place.was_whole)
                 place.known, place.tables = compared.known, compared.tables
-                if not place.is_reached:
+                place.was_whole = place.was_whole or (place.is_reached and not place.known.last.is_cut)
+                if not place.was_whole:
                     # Soon at first: its store may start later than the server.
                     pause_seconds = RETRY_SECONDS * 2.0 ** min(place.known.searches - 1, 10)
                     place.due_seconds = min(place.due_seconds, time.monotonic() + pause_seconds)
-                if compared.is_changed or place.is_reached != was_reached:
+                if compared.is_changed or (place.is_reached, place.was_whole) != before:
                     await self._publish()
         except Exception:
             log.exception("the search of %s failed; it is tried again", place.source.shown)
@@ -173,8 +174,9 @@ class Discoverer:
     async def _publish(self) -> None:
         async with self._taking:
             self._publish_seconds = time.monotonic() + RETRY_SECONDS
-            reached = {key: place.tables for key, place in self._places.items() if place.is_reached}
-            await self._take(Discovered(reached))
+            reached = {key: place for key, place in self._places.items() if place.is_reached}
+            partial = frozenset(key for key, place in reached.items() if not place.was_whole)
+            await self._take(Discovered({key: place.tables for key, place in reached.items()}, partial))
             self._publish_seconds = math.inf
 
     def _report(self, place: _Place, compared: _Found) -> None:
@@ -238,6 +240,8 @@ class _Place:
         self.known = KnownTables()
         self.tables: tuple[FoundTable, ...] = ()
         self.refused: frozenset[LeftOut] = frozenset()
+        self.was_whole = False
+        """A search was kept from no part by a fault: what it has not found is not there, or is refused."""
         self.abandoned: asyncio.Future[SearchResult] | None = None
         """A search that was given up because it hangs."""
 
@@ -325,11 +329,12 @@ class DiscoveredFile:
                 return content, NOTHING_DISCOVERED
             seen, tables = content[:HASH_BYTES], content[HASH_BYTES:]
             if sha256(tables).digest() == seen:
-                return seen, Discovered(dict(msgspec.json.decode(tables, type=_Content)))
+                found, partial = msgspec.json.decode(tables, type=_Content)
+                return seen, Discovered(dict(found), partial)
             time.sleep(PART_SECONDS)
         raise OSError("the list of discovered tables is not complete")
 
     def _write(self, discovered: Discovered) -> None:
-        tables = msgspec.json.encode(list(discovered.tables.items()))
+        tables = msgspec.json.encode((list(discovered.tables.items()), discovered.partial))
         size = os.pwrite(self.descriptor, sha256(tables).digest() + tables, 0)
         os.ftruncate(self.descriptor, size)

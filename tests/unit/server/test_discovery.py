@@ -167,6 +167,25 @@ async def test_a_place_that_no_search_has_reached_is_searched_again_soon(
         assert searched.value("discovery_searches_total", outcome="complete") == searches == 1
 
 
+async def test_a_list_from_which_a_fault_has_kept_a_part_looks_at_no_time_whole(
+    tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "RETRY_SECONDS", 0.05)
+    log = warehouse / "e/t/_delta_log"
+    log.rmdir()
+    # An error other than the absence of a directory, or a refusal.
+    log.symlink_to(log)
+    async with searching(tmp_path / "gateway.yaml", warehouse, everySeconds=3600) as searched:
+        assert await searched.names() is None
+        assert (await searched.live.query())[0] == 200
+        assert await searched.live.status(f"{PREFIX}/shares/s/schemas/e/tables/t/version") == 503
+        assert searched.value("discovery_incomplete", source="s") == 1
+        log.unlink()
+        log.mkdir()
+        await searched.until(["d.t", "d.u", "e.t"])
+        assert searched.value("discovery_incomplete", source="s") == 0
+
+
 async def test_the_tables_of_a_catalog_come_and_go(tmp_path: Path, warehouse: Path) -> None:
     with running_catalog() as catalog:
         catalog.add("d", "t", f"file://{warehouse}/d/t")
@@ -418,8 +437,9 @@ def test_the_file_of_a_supervisor_has_all_tables_of_all_kinds() -> None:
     }
     file = DiscoveredFile(memory_file("discovered"))
     assert file._read()[1] == Discovered()
-    asyncio.run(file.write(Discovered(tables)))
-    assert file._read()[1] == Discovered(tables)
+    for partial in (frozenset[Any](), frozenset(list(tables)[:2])):
+        asyncio.run(file.write(Discovered(tables, partial)))
+        assert file._read()[1] == Discovered(tables, partial)
     asyncio.run(file.write(Discovered()))
     assert file._read()[1] == Discovered()
     os.close(file.descriptor)
