@@ -33,12 +33,13 @@ _MAX_ERROR_BYTES = 64 * 1024
 class CatalogError(Exception):
     """Raised when the catalog does not answer as documented; the text is for the operator.
 
-    `is_of_schema`: other schemas may still be listed.
+    `is_of_schema`: other schemas may still be listed. `is_lasting`: another search would get the same.
     """
 
-    def __init__(self, text: str, *, is_of_schema: bool = False) -> None:
+    def __init__(self, text: str, *, is_of_schema: bool = False, is_lasting: bool = False) -> None:
         super().__init__(text)
         self.is_of_schema = is_of_schema
+        self.is_lasting = is_lasting
 
 
 class AnswerTooLong(CatalogError):
@@ -46,7 +47,7 @@ class AnswerTooLong(CatalogError):
 
     def __init__(self) -> None:
         text = f"the catalog's answer has more than {MAX_ANSWER_BYTES} bytes"
-        super().__init__(text, is_of_schema=True)
+        super().__init__(text, is_of_schema=True, is_lasting=True)
 
 
 class CallsSpent(Exception):
@@ -238,9 +239,9 @@ async def _error_of(response: aiohttp.ClientResponse) -> CatalogError:
         refused = msgspec.json.decode(await _body(response, _MAX_ERROR_BYTES), type=_Refused)
     except (CatalogError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         refused = _Refused()
-    return CatalogError(
-        f"the catalog answers {response.status}{_code(refused)}", is_of_schema=response.status in _NO_RIGHT
-    )
+    has_no_right = response.status in _NO_RIGHT
+    text = f"the catalog answers {response.status}{_code(refused)}"
+    return CatalogError(text, is_of_schema=has_no_right, is_lasting=has_no_right)
 
 
 def _code(refused: _Refused) -> str:

@@ -85,7 +85,7 @@ class _CatalogSearch:
         self._listed: frozenset[str] | None = None
         """The schemas whose tables are shared; None while their list is not complete."""
         self._complete: set[str] = set()
-        self._is_failing = False
+        self._is_failing = self._is_cut = False
         self.problem = ""
         self._limit: Limit | None = None
 
@@ -132,6 +132,7 @@ class _CatalogSearch:
     def _fail(self, error: CatalogError | CallsSpent) -> None:
         if isinstance(error, CatalogError):
             self.problem = self.problem or str(error)
+            self._is_cut = self._is_cut or not error.is_lasting
             self._is_failing = self._is_failing or not error.is_of_schema
         else:
             self.end("calls", f"maxCalls ends the search after {self._client.calls} requests")
@@ -215,7 +216,8 @@ class _CatalogSearch:
     def _protect(self, location: Location) -> None:
         """Share no other table at a location, as by another name. Raises CatalogError."""
         if location not in self._protected and len(self._protected) >= MAX_PROTECTED:
-            raise CatalogError(f"the catalog has more than {MAX_PROTECTED} tables that cannot be shared")
+            text = f"the catalog has more than {MAX_PROTECTED} tables that cannot be shared"
+            raise CatalogError(text, is_lasting=True)
         self._protected.add(location)
 
     def _contains_really(self, location: Location) -> bool:
@@ -246,7 +248,7 @@ class _CatalogSearch:
             calls=self._client.calls,
             problem=self.problem,
             limit=self._limit,
-            is_cut=self._is_failing and self._limit is None,
+            is_cut=self._is_cut,
         )
 
     def _is_named(self, table: FoundTable) -> bool:

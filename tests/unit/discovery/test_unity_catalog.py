@@ -211,6 +211,7 @@ def test_a_page_without_the_documented_form_ends_the_listing_of_its_schema_alone
     known = searched(catalog, known)
     assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
     assert "documented form" in known.last.problem
+    assert known.last.is_cut
     assert {table.schema for table in known.last.unknown_tables} == {"hr"}
 
 
@@ -280,10 +281,12 @@ def test_a_schema_that_cannot_be_listed_keeps_its_tables_alone(catalog: Catalog)
     known = searched(catalog, known)
     assert names_of(known) == ["hr.people", "sales.items", "sales.new"]
     assert "403" in known.last.problem
+    assert not known.last.is_cut, "lists are shown without a schema that the gateway has no right to list"
     # A schema that is gone keeps nothing, even if another one fails.
     del catalog.tables["main", "hr"]
     catalog.failing = {("tables", "sales"): Response(500)}
     known = searched(catalog, searched(catalog, known))
+    assert known.last.is_cut
     assert names_of(known) == ["sales.items", "sales.new"]
 
 
@@ -324,6 +327,7 @@ def test_an_answer_is_read_up_to_a_limit(catalog: Catalog, monkeypatch: pytest.M
     catalog.add("hr", "wider", "s3://lake/w/wider", comment="x" * 20_000)
     known = searched(catalog, known)
     assert "more than 15000 bytes" in known.last.problem
+    assert not known.last.is_cut
     assert len(known.seen) == 43
 
 
@@ -460,6 +464,7 @@ def test_too_many_protected_tables_end_the_search(catalog: Catalog, monkeypatch:
         catalog.add("aa", f"t{number}", f"s3://lake/w/aa/{number}", **FILTER)
     many = searched(catalog, known)
     assert "more than 2 tables" in many.last.problem
+    assert not many.last.is_cut
     assert names_of(many) == names_of(known)
 
 
@@ -478,6 +483,7 @@ def test_pages_that_name_each_other_end_the_listing_of_their_schema(catalog: Cat
         catalog.pages["hr", token] = page_of(catalog, entry, token=after)
     known = searched(catalog)
     assert "names a page twice" in known.last.problem
+    assert known.last.is_cut
     assert known.last.calls == 1 + 3 + 1
     assert names_of(known) == ["hr.people", "sales.items", "sales.orders"]
 
