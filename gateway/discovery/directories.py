@@ -141,13 +141,15 @@ class _Search:
         return replace(directory, location=location, names=(*directory.names, named))
 
     def _is_link_out(self, location: Location) -> bool:
-        """Return whether a directory is a link out of the searched location, and refuse it."""
+        """Return whether a directory is a link out of the searched location or to itself, and refuse it."""
         if self._real_root is None or not os.path.islink(location.key):  # noqa: PTH114 - as `realpath`
             return False
         real = os.path.realpath(location.key)
-        if real.startswith(self._real_root.rstrip("/") + "/"):
+        is_endless = os.path.islink(real)  # noqa: PTH114 - as `realpath`, which follows all other links
+        if real.startswith(self._real_root.rstrip("/") + "/") and not is_endless:
             return False
-        self._refused.append(LeftOut(location.url, "it is a link out of the searched location"))
+        reason = "it is a link to itself" if is_endless else "it is a link out of the searched location"
+        self._refused.append(LeftOut(location.url, reason))
         return True
 
     def _take_tables(self, directories: list[_Directory], *, goes_deeper: bool) -> list[_Directory]:
