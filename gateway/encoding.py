@@ -7,6 +7,7 @@ import orjson
 
 _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 """The UTF-8 of U+007F to U+009F, of U+2028 to U+202E, and of U+2066 to U+2069."""
+_DELETE = 0x7F
 _MAX_CHARACTER_BYTES = 6
 """Of a character that has an escape."""
 
@@ -42,7 +43,8 @@ def one_line(json: bytes) -> bytes:
     Python's `splitlines`, by which clients read answers, breaks lines at some of them. Terminals, which show
     logs, take others as commands, or show the text behind them in another order.
     """
-    return json if json.isascii() and b"\x7f" not in json else _CONTROLS.sub(_escaped, json)
+    # A number is found in bytes ten times as fast as bytes of its length.
+    return json if json.isascii() and _DELETE not in json else _CONTROLS.sub(_escaped, json)
 
 
 def is_utf_8(text: str) -> bool:

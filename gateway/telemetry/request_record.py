@@ -79,7 +79,7 @@ class IssuedCredential(Struct, frozen=True):
     key_id: str
 
 
-class RequestRecord(Struct, omit_defaults=True):
+class RequestRecord(Struct, omit_defaults=True, dict=True):
     """Facts of a request; None where a fact does not apply. The names are the keys of the log line.
 
     Attributes:
@@ -117,10 +117,16 @@ class RequestRecord(Struct, omit_defaults=True):
     refusal: Refusal | None = None
     error_code: str | None = None
 
-    def members(self) -> bytes:
-        """Return the facts that apply, as further members of a JSON object."""
-        members = one_line(_json.encode(self))[1:-1]
-        return b"," + members if members else b""
+    def members(self) -> str:
+        """Return the facts that apply, as further members of a JSON object. Nothing changes them after that.
+
+        Requests with one cached answer share its record. A copy has its own members.
+        """
+        known: dict[str, str] = self.__dict__
+        if not known:
+            members = one_line(_json.encode(self))[1:-1].decode()
+            known["known_members"] = f",{members}" if members else ""
+        return known["known_members"]
 
 
 _json = json.Encoder()

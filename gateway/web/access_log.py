@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from functools import lru_cache
 
 from aiohttp import web
@@ -17,12 +16,12 @@ from aiohttp import web
 from gateway.encoding import begin_of, json_members
 from gateway.protocol.profile import ACTIVATION, without_code
 from gateway.telemetry.log_output import ACCESS_LOG
+from gateway.times import epoch_ms
 from gateway.web.context import RequestContext
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST
 
 log = logging.getLogger(ACCESS_LOG)
 
-CLIENT = ("recipient", "proxy", "remote")
 CACHED_FIELDS, CACHED_PATH_LENGTH = 1024, 512
 MAX_PATH_BYTES = 3 * 1024
 """A line with such a path still has less than the 4 KiB that a pipe of several workers takes in one piece."""
@@ -35,7 +34,7 @@ class AccessLog:
     """
 
     def __init__(self) -> None:
-        self._lines: list[bytes] = []
+        self._lines: list[str] = []
 
     def ended(self, context: RequestContext, response: web.StreamResponse | None, seconds: float) -> None:
         """Log a request that took that long. Without a response its client has left."""
@@ -48,42 +47,39 @@ class AccessLog:
     def _write(self) -> None:
         lines, self._lines = self._lines, []
         # `log.info` looks for its caller, which no handler shows.
-        text = b"\n".join(lines).decode()
-        log.handle(log.makeRecord(log.name, logging.INFO, "", 0, text, (), None))
+        log.handle(log.makeRecord(log.name, logging.INFO, "", 0, "\n".join(lines), (), None))
 
 
-def line(context: RequestContext, response: web.StreamResponse | None, seconds: float) -> bytes:
+def line(context: RequestContext, response: web.StreamResponse | None, seconds: float) -> str:
     """Return the line of a request, without a line break."""
     request, proxy, remote = context.request, None, context.request.remote
-    if remote is not None and "." in remote:
-        # Of IPv4, at a listener for both kinds.
-        remote = remote.removeprefix("::ffff:")
     if context.state.trusted_proxies and (address := context.address) is not None:
-        client = str(address)
-        if client != remote:
-            proxy = remote
-        remote = client
+        proxy, remote = remote, str(address)
     # Without the code also as a key, which is in memory for long.
     path = request.path
     if ACTIVATION in path:
         path = without_code(path, context.state.config.prefixes)
-    path = begin_of(path, MAX_PATH_BYTES)
     fields = _request_fields if len(path) <= CACHED_PATH_LENGTH else _request_fields.__wrapped__
     status = CLIENT_CLOSED_REQUEST if response is None else response.status
     recipient = context.recipient.name if context.recipient else None
-    return b'{"time_ms":%d,"request":"%s",%s,"duration_ms":%.3f%s%s}' % (
-        time.time_ns() // 1_000_000,
-        context.id.encode(),
-        fields(request.method, path, status, (recipient, proxy, remote)),
-        seconds * 1000,
-        b',"bytes":%d' % context.sent_bytes if context.sent_bytes else b"",
-        context.record.members(),
+    members = fields(request.method, path, status, recipient, proxy, remote)
+    sent = f',"bytes":{context.sent_bytes}' if context.sent_bytes else ""
+    return (
+        f'{{"time_ms":{epoch_ms()},"request":"{context.id}",{members},"duration_ms":{seconds * 1000:.3f}'
+        f"{sent}{context.record.members()}}}"
     )
 
 
 # Clients repeat their requests.
 @lru_cache(CACHED_FIELDS)
-def _request_fields(method: str, path: str, status: int, client: tuple[str | None, ...]) -> bytes:
+def _request_fields(method: str, path: str, status: int, *client: str | None) -> str:
     """Return the members of a line that requests of one client for one path have in common."""
-    names = {name: text for name, text in zip(CLIENT, client, strict=True) if text is not None}
-    return json_members({"method": method, "path": path, "status": status} | names)
+    recipient, proxy, remote = client[0], *map(_without_prefix, client[1:])
+    named = {"recipient": recipient, "proxy": None if proxy == remote else proxy, "remote": remote}
+    fields = {"method": method, "path": begin_of(path, MAX_PATH_BYTES), "status": status}
+    return json_members(fields | {name: text for name, text in named.items() if text is not None}).decode()
+
+
+def _without_prefix(address: str | None) -> str | None:
+    """Return an address; of IPv4, at a listener for both kinds, without the prefix of IPv6."""
+    return address.removeprefix("::ffff:") if address is not None and "." in address else address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, product, repeat
 
 from aiohttp import web
 from msgspec import Struct, field
@@ -149,9 +149,8 @@ class RequestContext(Struct, eq=False):
         return address_of(self.request, self.state.trusted_proxies)
 
 
-_PROCESS, _NUMBERS = secrets.token_hex(4), count()
-
-
-def next_id() -> str:
-    """Return an id for a request: a process and a number. Not secret: random bytes need a system call."""
-    return f"{_PROCESS}{next(_NUMBERS):08x}"
+_PAIRS = tuple(f"{number:02x}" for number in range(256))
+next_id = chain.from_iterable(
+    map("".join, product((secrets.token_hex(4),), *(_PAIRS,) * 4)) for _ in repeat(None)
+).__next__
+"""Return an id for a request: a process and a number, not formatted. Random bytes need a system call."""
