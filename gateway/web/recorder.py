@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from functools import cache
-from operator import attrgetter
 from typing import Any
 
 from aiohttp import web
@@ -25,7 +23,7 @@ from gateway.telemetry import rings
 from gateway.telemetry.activity import Activity, LiveStream, RecentQuery
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import ANSWERED, OK, AuditRecord
-from gateway.telemetry.metrics import Metrics, Tally
+from gateway.telemetry.metrics import Made, Metrics, Tally
 from gateway.web.context import RequestContext
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, SERVER_FAULT
 
@@ -62,14 +60,7 @@ ACTIONS: Mapping[str, str] = {
     "temporary_volume_credentials": "deltaSharingGenerateTemporaryVolumeCredential",
 }
 """The actions of recipients by their routes, by names that audit logs of Delta Sharing providers use."""
-OUTCOMES: Mapping[str, str] = {
-    "returned": "signed",
-    "considered": "considered",
-    "pruned_by_partition": "pruned by partition",
-    "pruned_by_stats": "pruned by statistics",
-    "pruned_by_limit": "pruned by limit",
-}
-_counts = attrgetter(*OUTCOMES)
+OUTCOMES = ("signed", "considered", "pruned by partition", "pruned by statistics", "pruned by limit")
 
 
 class RequestRecorder:
@@ -95,9 +86,9 @@ class RequestRecorder:
         """Called with the fields of the record of a stream that has run for `BEGUN_SECONDS`."""
         self.on_ended: Callable[[str], None] = lambda _id: None
         """Called at the end of each of these streams."""
-        self._route = cache(lambda name: _RouteMetrics(metrics, name))
-        self._files = [metrics.tally(metrics.files.labels(outcome)) for outcome in OUTCOMES.values()]
-        self._listings = cache(lambda source: metrics.tally(metrics.listings.labels(source)))
+        self._routes: Made[str, _RouteMetrics] = Made(lambda name: _RouteMetrics(metrics, name))
+        self._files = [metrics.tally(metrics.files.labels(outcome)) for outcome in OUTCOMES]
+        self._listings: Made[str, Tally] = Made(lambda source: metrics.tally(metrics.listings.labels(source)))
         self._stream_bytes = metrics.tally(metrics.stream_bytes)
         self._streams = metrics.tally(metrics.streams)
 
@@ -108,7 +99,7 @@ class RequestRecorder:
 
     def request_started(self, context: RequestContext) -> None:
         """Count a request that starts."""
-        self._route(context.route.name).in_flight.count += 1
+        self._routes[context.route.name].in_flight.count += 1
 
     def stream_started(self, context: RequestContext) -> None:
         """Count a stream that starts."""
@@ -160,10 +151,10 @@ class RequestRecorder:
     def ended(self, context: RequestContext, response: web.StreamResponse | None, seconds: float) -> None:
         """Record a request that took that long. Without a response its client has left."""
         route = context.route
-        metrics = self._route(route.name)
+        metrics = self._routes[route.name]
         metrics.in_flight.count -= 1
         status = CLIENT_CLOSED_REQUEST if response is None else response.status
-        metrics.statuses(status).count += 1
+        metrics.statuses[status].count += 1
         metrics.seconds.add(seconds)
         if response is not None or context.first_byte_seconds is not None:
             first = context.first_byte_seconds
@@ -194,11 +185,15 @@ class RequestRecorder:
     def _streamed(self, context: RequestContext, response: web.StreamResponse | None) -> None:
         record = context.record
         if record.considered is not None:
-            for tally, count in zip(self._files, _counts(record), strict=True):
-                tally.count += count
+            signed, considered, by_partition, by_stats, by_limit = self._files
+            signed.count += record.returned or 0
+            considered.count += record.considered
+            by_partition.count += record.pruned_by_partition or 0
+            by_stats.count += record.pruned_by_stats or 0
+            by_limit.count += record.pruned_by_limit or 0
         self._stream_bytes.count += context.sent_bytes
         if record.files_from is not None:
-            self._listings(record.files_from).count += 1
+            self._listings[record.files_from].count += 1
         if record.stale:
             self._metrics.stale_answers.inc()
         reason = CLIENT_LEFT if response is None else record.outcome
@@ -336,7 +331,7 @@ class _RouteMetrics:
             return metrics.tally(metrics.requests.labels(route, str(status)))
 
         self.in_flight = metrics.tally(metrics.in_flight.labels(route))
-        self.statuses = cache(of_status)
+        self.statuses = Made(of_status)
         self.seconds = metrics.timings(metrics.request_seconds.labels(route))
         self.first_byte = metrics.timings(metrics.first_byte_seconds.labels(route))
 

@@ -403,7 +403,7 @@ async def test_the_first_byte_of_a_file_leaves_when_the_file_is_open(
 
     monkeypatch.setattr(LocalFile, "open", open_slowly)
     assert await (await client.session.get(signed(config, NAMES[0]))).read() == CONTENT
-    timings = client.server.pipeline.recorder._route("file")  # type: ignore[attr-defined]
+    timings = client.server.pipeline.recorder._routes["file"]  # type: ignore[attr-defined]
     await until(lambda: timings.seconds._sum > 0)
     assert seconds <= timings.first_byte._sum <= timings.seconds._sum
 
