@@ -13,7 +13,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpVersion, HttpVersion10
 
 WRITE_SECONDS = 30.0
-LARGE_BYTES = 64 * 1024
+LARGE_BYTES = 4 * 1024
 """A longer body is not copied to be sent with its head."""
 TLS_PIECE_BYTES = 32 * 1024
 """A connection keeps the memory of the longest piece that TLS has encrypted and not yet passed on."""
@@ -69,16 +69,14 @@ class WholeResponse(web.StreamResponse):
             raise ConnectionResetError("a slow reader was cut off") from None
 
     def _head(self, version: HttpVersion) -> bytes:
-        connection = ""
-        if self._keep_alive and version == HttpVersion10:
-            connection = "Connection: keep-alive\r\n"
-        elif not self._keep_alive and version != HttpVersion10:
-            connection = "Connection: close\r\n"
         # An answer to another version is in this server's own (RFC 9110, section 2.5).
-        minor = 0 if version == HttpVersion10 else 1
+        is_old = version == HttpVersion10
+        start, connection = "HTTP/1.0" if is_old else "HTTP/1.1", ""
+        if bool(self._keep_alive) is is_old:
+            connection = "Connection: keep-alive\r\n" if is_old else "Connection: close\r\n"
         return (
-            f"HTTP/1.{minor} {self.status} {self.reason}\r\n{self.field_lines}{connection}"
-            f"Content-Length: {len(self.body)}\r\nDate: {_date()}\r\nServer: {SERVER}\r\n\r\n"
+            f"{start} {self.status} {self.reason}\r\n{self.field_lines}{connection}"
+            f"Content-Length: {len(self.body)}{_last_lines()}"
         ).encode()
 
 
@@ -95,6 +93,8 @@ def write_parts(
 async def _write_pieces(
     transport: asyncio.WriteTransport, writer: AbstractStreamWriter, parts: Sequence[bytes | memoryview]
 ) -> None:
+    if sum(map(len, parts)) < TLS_PIECE_BYTES:
+        parts = (b"".join(parts),)
     for piece in chain.from_iterable(map(pieces, parts)):
         if transport.is_closing():
             raise ConnectionResetError("the client has left")
@@ -114,18 +114,21 @@ def pieces(part: bytes | memoryview) -> Iterator[bytes | memoryview]:
 
 
 def _field_lines(headers: Mapping[str, str]) -> str:
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    if not lines.count("\r") == lines.count("\n") == len(headers) or "\0" in lines:
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    text = "".join(lines)
+    if "\r" in text or "\n" in text or "\0" in text:
         raise ValueError("a header holds a line break")
-    return lines
+    return "\r\n".join([*lines, ""])
 
 
-def _date() -> str:
-    global _today  # noqa: PLW0603 - formatted once a second, not once a response
+def _last_lines() -> str:
+    """Return the end of the line before them, and the last lines of a head, formatted once a second."""
+    global _second, _lines
     now_seconds = int(time.time())
-    if _today[0] != now_seconds:
-        _today = (now_seconds, formatdate(now_seconds, usegmt=True))
-    return _today[1]
+    if _second != now_seconds:
+        date = formatdate(now_seconds, usegmt=True)
+        _second, _lines = now_seconds, f"\r\nDate: {date}\r\nServer: {SERVER}\r\n\r\n"
+    return _lines
 
 
-_today = (0, "")
+_second, _lines = 0, ""
