@@ -129,7 +129,7 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 def _is_too_deep(body: bytes) -> bool:
     """Return whether brackets outside of strings are nested deeper than `MAX_JSON_DEPTH`."""
-    if body.count(b"{") + body.count(b"[") <= MAX_JSON_DEPTH:
+    if len(body) <= MAX_JSON_DEPTH or body.count(b"{") + body.count(b"[") <= MAX_JSON_DEPTH:
         return False
     # One pass each: a pattern that backtracks over quotes and escapes would take an hour for a hostile body.
     unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")

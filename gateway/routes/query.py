@@ -38,7 +38,8 @@ async def query(context: RequestContext) -> web.StreamResponse:
     else:
         body = TableQuery.parse(context.body)
     if reads_latest(body):
-        return await answer_latest(context, request, body, may_start_at_once=not is_large)
+        latest = LatestQuery(request, context.body, body, may_start_at_once=not is_large)
+        return await latest.answer(context)
     files_query = request.files_query(body)
     in_memory = continues_in_memory(request, files_query)
     if not in_memory:
@@ -72,45 +73,54 @@ def continues_in_memory(request: TableRequest, query: FilesQuery) -> bool:
     return is_of_version and query.page is not None and request.opened.has_in_memory(query.page.identity)
 
 
-async def answer_latest(
-    context: RequestContext, request: TableRequest, body: TableQuery, *, may_start_at_once: bool
-) -> web.StreamResponse:
-    """Answer from the latest version: from the cache of this second, from memory, or from the log.
+class LatestQuery(CachedQuery):
+    """A query of the latest version: from the cache of this second, from memory, or from the log.
 
     What takes long is done on a thread, also for files in memory.
     """
-    cached = CachedQuery(request, context.body, body)
-    may_be_large = not request.opened.has_small_metadata
 
-    def start(opened: OpenTable) -> CachedAnswer | tuple[FilesQuery, Files]:
-        files_query = request.files_query(body)
-        return files_query, start_snapshot(opened, files_query, body)
+    may_start_at_once: bool = True
+    may_be_large: bool = True
+    """The metadata is not known to be small; the memory of reading the log is admitted."""
 
-    def at_once(opened: LatestTable) -> CachedAnswer | tuple[FilesQuery, Files] | None:
-        # The metadata may have become large with this version.
-        has_memory = may_be_large or opened.has_small_metadata
-        if not (may_start_at_once and has_memory and opened.is_in_memory):
+    def start(self, opened: OpenTable) -> CachedAnswer | tuple[FilesQuery, Files]:
+        """Start the answer. Blocks."""
+        # It may read a later version than the one that was looked for.
+        self.key = None
+        files_query = self.request.files_query(self.query)
+        return files_query, start_snapshot(opened, files_query, self.query)
+
+    def at_once(self, opened: LatestTable) -> CachedAnswer | tuple[FilesQuery, Files] | None:
+        """Return the answer of this second, or start one from memory; None if it takes long."""
+        if not self.may_start_at_once:
             return None
-        if found := cached.find(opened):
+        if found := self.find(opened):
             return found
-        files_query = request.files_query(body)
+        # The metadata may have become large with this version.
+        if not ((self.may_be_large or opened.has_small_metadata) and opened.is_in_memory):
+            return None
+        files_query = self.request.files_query(self.query)
         hints = files_query.hints
         # Predicates are bound to the whole schema.
         if (hints.predicates or hints.json_predicate) and not opened.has_small_metadata:
             return None
-        return files_query, start_snapshot(opened, files_query, body)
+        return files_query, start_snapshot(opened, files_query, self.query)
 
-    if may_be_large:
-        await context.read_log()
-    started = await request.read_latest(start, at_once, context.read_log)
-    if isinstance(started, CachedAnswer):
-        # Shared, not copied: nothing changes the record of a whole answer.
-        context.record = started.record
-        return WholeResponse(started.body, started.field_lines)
-    files_query, files = started
-    answer = table_answer(request, files_query, files)
-    response = await send(context, request, files_query, files, answer)
-    # A second attempt has sent another answer.
-    if context.record is answer.record:
-        cached.put(answer, response)
-    return response
+    async def answer(self, context: RequestContext) -> web.StreamResponse:
+        """Answer the query."""
+        request = self.request
+        self.may_be_large = not request.opened.has_small_metadata
+        if self.may_be_large:
+            await context.read_log()
+        started = await request.read_latest(self.start, self.at_once, context.read_log)
+        if isinstance(started, CachedAnswer):
+            # Shared, not copied: nothing changes the record of a whole answer.
+            context.record = started.record
+            return WholeResponse(started.body, started.field_lines)
+        files_query, files = started
+        answer = table_answer(request, files_query, files)
+        response = await send(context, request, files_query, files, answer)
+        # A second attempt has sent another answer.
+        if context.record is answer.record:
+            self.put(answer, response)
+        return response

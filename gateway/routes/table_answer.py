@@ -40,14 +40,19 @@ def table_answer(request: TableRequest, query: FilesQuery, files: Files) -> Answ
 
     If it reads the log, the end of its stream is reported to the storage's circuit breaker.
     """
-    read, record = files.read, RequestRecord(table=request.table.full_name)
+    read = files.read
     version = read.version if isinstance(read, Snapshot) else read.starting_version
     wants_end = query.query.wants_end_stream_action(request.capabilities)
     headers = answer_headers(
         request, version, files.response_format, end_stream_action=wants_end, stale=files.stale
     )
-    record.version, record.format = version, files.response_format
-    record.stale, record.files_from = files.stale or None, files.files_from
+    record = RequestRecord(
+        table=request.table.full_name,
+        stale=files.stale or None,
+        version=version,
+        format=files.response_format,
+        files_from=files.files_from,
+    )
     if isinstance(query.query, ChangesQuery) and isinstance(read, Changes):
         record.ending_version = read.ending_version
     if files.hint_problems is not None:
@@ -87,7 +92,9 @@ def answer_headers(
     }
     if request.file_id_scheme is not None:
         headers[FILE_ID_HEADER] = request.file_id_scheme
-    return headers | stale_header(stale=stale)
+    if stale:
+        headers |= stale_header(stale=stale)
+    return headers
 
 
 def stale_header(*, stale: bool) -> dict[str, str]:

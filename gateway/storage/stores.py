@@ -33,11 +33,11 @@ class Applied:
         self._lock = threading.Lock()
         self._credentials: object = None
 
-    def replace(self, credentials: object, replace: Callable[[], None]) -> None:
+    def replace(self, credentials: C, replace: Callable[[C], None]) -> None:
         """Call `replace`, unless the native storage has these credentials."""
         if credentials is not self._credentials:
             with self._lock:
-                replace()
+                replace(credentials)
                 self._credentials = credentials
 
 
@@ -154,7 +154,7 @@ class RemoteStore(Store, Generic[E, C]):
     def renew(self) -> C:
         """Apply valid credentials to the native storage and return them."""
         keys = self.keys.get()
-        self.applied.replace(keys, lambda: self._replace(keys))
+        self.applied.replace(keys, self._replace)
         return keys
 
     @abstractmethod

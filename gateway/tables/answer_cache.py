@@ -10,7 +10,8 @@ checked before the lookup.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from gateway.telemetry.request_record import RequestRecord
 
@@ -18,8 +19,7 @@ MAX_ANSWERS = 64
 MAX_ANSWER_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class CachedAnswer:
+class CachedAnswer(Struct, frozen=True):
     """The body of an answer, its headers as they are sent, and the facts for the log."""
 
     body: bytes
@@ -37,6 +37,10 @@ class AnswerCache:
     def find(self, key: Hashable, *, now_ms: int) -> CachedAnswer | None:
         """Return the answer for a key, if it was made in this second."""
         return self._answers.get(key) if now_ms // 1000 == self._second else None
+
+    def has_room(self, now_ms: int) -> bool:
+        """Return whether an answer that was made at that time would be kept."""
+        return now_ms // 1000 != self._second or len(self._answers) < MAX_ANSWERS
 
     def put(self, key: Hashable, answer: CachedAnswer, *, now_ms: int) -> None:
         """Cache an answer that was made at that time, if there is room."""

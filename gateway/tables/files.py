@@ -75,9 +75,10 @@ class FilesQuery(Struct, frozen=True):
 
     def content_coding(self, files: int | None = None) -> ContentCoding:
         """Return the coding for an answer of that many files; an unknown number counts as large."""
-        counts = [count for count in (files, self.page_size) if count is not None]
-        is_small = min(counts, default=self.minimum_files) < self.minimum_files
-        return self.small_coding if is_small else self.large_coding
+        for count in (files, self.page_size):
+            if count is not None and count < self.minimum_files:
+                return self.small_coding
+        return self.large_coding
 
     def options(self, opened: OpenTable, chosen: ResponseFormat, coding: ContentCoding) -> AnswerOptions:
         """Return the options of the native answer."""

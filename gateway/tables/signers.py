@@ -28,10 +28,12 @@ class TableSigners:
     def is_valid(self) -> bool:
         """Return whether `renew` and `signers` return at once."""
         # A root that was without credentials and has some is not valid either: the signers are made again.
-        return self._signers is not None and all(
-            _has_valid_keys(store) is (index not in self._missing)
-            for index, (_, _, store) in enumerate(self._roots)
-        )
+        if self._signers is None:
+            return False
+        for index, (_, _, store) in enumerate(self._roots):
+            if _has_valid_keys(store) is (index in self._missing):
+                return False
+        return True
 
     def signers_in_memory(self) -> _native.Signers | None:
         """Return the last signers, if their credentials are valid. Never blocks."""

@@ -53,6 +53,7 @@ def test_the_cache_is_bounded_in_number_and_size() -> None:
         answer_cache.put(number, answer(), now_ms=0)
     found = [answer_cache.find(question, now_ms=0) for question in ["large", *range(MAX_ANSWERS + 1)]]
     assert [kept is not None for kept in found] == [False, *[True] * MAX_ANSWERS, False]
+    assert [answer_cache.has_room(now_ms) for now_ms in (999, 1000)] == [False, True]
 
 
 @pytest.fixture
@@ -119,6 +120,16 @@ async def test_equal_requests_within_a_second_share_one_signing(
     assert len(made) == 1
     assert later != first
     assert later.count(b"\n") == first.count(b"\n") == ADDS + 2
+
+
+async def test_an_answer_that_a_thread_has_started_is_not_kept(
+    client: Client, made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It may be of a later version than the one that was looked for.
+    monkeypatch.setattr(LatestTable, "is_in_memory", property(lambda _: False))
+    for number in (1, 2):
+        await ask(client, {"limitHint": 3})
+        assert len(made) == number
 
 
 @pytest.mark.parametrize(
