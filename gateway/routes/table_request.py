@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from aiohttp import hdrs
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,6 +28,8 @@ from gateway.web.content_coding import content_codings
 from gateway.web.context import RequestContext
 
 NO_HINTS = Hints()
+CAPABILITIES, FILE_ID = map(type(hdrs.ACCEPT), (CAPABILITIES_HEADER, FILE_ID_HEADER))
+"""As names of aiohttp, which are folded to lower case once and not for each lookup."""
 NO_ACCESS = "the table offers directory access only, and your grant for a part of it gives none"
 
 P = ParamSpec("P")
@@ -63,7 +66,7 @@ class TableRequest(Struct, frozen=True):
         context.record.table = table.full_name
         context.storage = state.tables.storages.name(table.location)
         # Repeated headers mean the same as one header with all values.
-        sent = headers.getall(CAPABILITIES_HEADER, None)
+        sent = headers.getall(CAPABILITIES, None)
         capabilities_text = None if sent is None else ";".join(sent)
         return TableRequest(
             state=state,
@@ -72,9 +75,9 @@ class TableRequest(Struct, frozen=True):
             opened=state.tables.open(table),
             capabilities_text=capabilities_text,
             capabilities=Capabilities.parse(capabilities_text),
-            file_id_scheme=file_id_scheme(headers.get(FILE_ID_HEADER)),
+            file_id_scheme=file_id_scheme(headers.get(FILE_ID)),
             codings=content_codings(
-                ",".join(headers.getall("Accept-Encoding", ())),
+                ",".join(headers.getall(hdrs.ACCEPT_ENCODING, ())),
                 context.request.remote,
                 state.config.gateway.compression,
             ),

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 from aiohttp.http import HttpRequestParser, RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
@@ -278,9 +278,9 @@ class _Connection(web.RequestHandler):
 
     def _supporting(self, request: web.BaseRequest, handler: Handler) -> Handler:
         """Return what answers a request. Refuses forms of HTTP that this server does not have (RFC 9112)."""
-        if request.version not in (HttpVersion10, HttpVersion11):
+        if request.version not in (HttpVersion11, HttpVersion10):
             return _refusing(UnsupportedHttpVersion("this server has HTTP/1.1 and HTTP/1.0"))
-        coding = request.headers.get("Transfer-Encoding")
+        coding = request.headers.get(hdrs.TRANSFER_ENCODING)
         if coding is not None and request.version == HttpVersion10:
             # Something on the way may have read another body (RFC 9112, section 6.1).
             return _refusing(MalformedRequest("HTTP/1.0 has no transfer codings"))

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 
 from aiohttp import web
+from msgspec import Struct
 
 from gateway import _native
 from gateway.authentication.credential_table import Credential
@@ -32,7 +33,7 @@ from gateway.web.connections import admitted, authenticated
 from gateway.web.context import RequestContext, Route, next_id, no_access, nothing_revoked
 from gateway.web.error_response import CLIENT_CLOSED_REQUEST, error_answer, has_left
 from gateway.web.recorder import RequestRecorder
-from gateway.web.request_body import may_be_long, read_body
+from gateway.web.request_body import may_be_long, read_body, received_body
 from gateway.web.request_limits import RequestLimits, limit_error
 from gateway.web.response import WholeResponse
 from gateway.web.router import Router
@@ -184,25 +185,24 @@ class RequestPipeline:
             raise AddressDenied
         if self.audits_first:
             await self.recorder.audit_first(context)
-        if may_be_long(context.request):
+        body = received_body(context.request)
+        if body is None and may_be_long(context.request):
             # A client may send it slowly, by many connections.
             await self._admit(context)
-        context.body = await read_body(context.request, limits.body_seconds)
+        context.body = await read_body(context.request, limits.body_seconds) if body is None else body
         gate = limits.recipients.gate(recipient.name)
         if gate.limits_requests:
             await gate.request()
-        check = AccessCheck(self, context, credential)
+        check = AccessCheck(self, context, credential, context.state)
         if context.route.issues_credentials:
             gate.charge_credential()
             return await self._issue(context, check)
         if not context.route.may_stream:
-            if context.route.may_be_large:
-                await self._admit(context)
             return await self._answer(context, check)
         if not gate.enter_stream_at_once():
             await gate.enter_stream()
         try:
-            return await self._stream(context, check)
+            return await self._answer(context, check)
         finally:
             gate.leave_stream()
             gate.charge_files(context.record.returned or 0)
@@ -222,13 +222,25 @@ class RequestPipeline:
     async def _answer(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by the state in force now: the body and the limits may have taken long, the answer may, too.
 
-        Raises AccessRevoked.
+        A large answer is within the memory limit of all streams. Raises AccessRevoked.
         """
-        context.state, context.recipient = check.current()
-        response = await context.route.handler(context)
-        if not response.prepared:
-            check()
-        return response
+        route = context.route
+        if route.may_stream or route.may_be_large:
+            await self._admit(context)
+        if route.may_stream:
+            self.recorder.stream_started(context)
+            context.require_access = check
+        try:
+            context.state, context.recipient = check.current()
+            response = await route.handler(context)
+            if not response.prepared:
+                check()
+            return response
+        finally:
+            if route.may_stream:
+                # The check refers to the context: without the cycle both are freed at once, with the request.
+                context.require_access = nothing_revoked
+                self.recorder.stream_ended(context)
 
     async def _admit(self, context: RequestContext) -> None:
         """Take memory for an answer from memory until it is sent, which is when the request's task ends."""
@@ -239,18 +251,6 @@ class RequestPipeline:
         if context.memory is None:
             context.memory = await memory.enter_stream(name, FROM_MEMORY)
         admitted(context.request)
-
-    async def _stream(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
-        """Answer by a route that may stream, within the memory limit of all streams."""
-        await self._admit(context)
-        self.recorder.stream_started(context)
-        context.require_access = check
-        try:
-            return await self._answer(context, check)
-        finally:
-            # The check refers to the context: without the cycle both are freed at once, with the request.
-            context.require_access = nothing_revoked
-            self.recorder.stream_ended(context)
 
     async def _issue(self, context: RequestContext, check: AccessCheck) -> web.StreamResponse:
         """Answer by a route that issues credentials, which outlive the request."""
@@ -275,55 +275,52 @@ class RequestPipeline:
         return answer.oauth_response() if context.route.is_for_clients else answer.response()
 
 
-class AccessCheck:
+class AccessCheck(Struct, eq=False):
     """Checks whether a recipient may still read an answer: before it, with each chunk, before a whole one."""
 
-    __slots__ = ("_checked", "_context", "_credential", "_pipeline")
-
-    def __init__(self, pipeline: RequestPipeline, context: RequestContext, credential: Credential) -> None:
-        self._pipeline = pipeline
-        self._context = context
-        self._credential = credential
-        self._checked = context.state
-        """The state for which access was checked last."""
+    pipeline: RequestPipeline
+    context: RequestContext
+    credential: Credential
+    checked: GatewayState
+    """The state for which access was checked last."""
 
     def __call__(self) -> None:
         """Raise AccessRevoked when the token, the recipient or the grant of the table has ended."""
         if self._is_checked():
             return
         state, credential = self._identified()
-        names = self._context.names
+        names = self.context.names
         if "table" not in names:
             return
         try:
             table = state.catalog.table(credential.recipient, names["share"], names["schema"], names["table"])
-            before = self._checked.catalog.table(
-                self._context.required_recipient, names["share"], names["schema"], names["table"]
+            before = self.checked.catalog.table(
+                self.context.required_recipient, names["share"], names["schema"], names["table"]
             )
             if not table.is_answered_by(before):
                 raise AccessRevoked
         except GatewayError:
             raise AccessRevoked from None
-        self._checked, self._credential = state, credential
+        self.checked, self.credential = state, credential
 
     def current(self) -> tuple[GatewayState, Recipient]:
         """Return the state in force and the recipient. Raises AccessRevoked. Checks no grant."""
         if not self._is_checked():
-            self._checked, self._credential = self._identified()
-        return self._checked, self._credential.recipient
+            self.checked, self.credential = self._identified()
+        return self.checked, self.credential.recipient
 
     def _is_checked(self) -> bool:
-        state, credential = self._pipeline.state, self._credential
+        state, credential = self.pipeline.state, self.credential
         # Most tokens have no end, which needs no clock.
-        return state is self._checked and (
+        return state is self.checked and (
             credential.expires_ms is None or not credential.has_expired(state.now_ms())
         )
 
     def _identified(self) -> tuple[GatewayState, Credential]:
         """Return the state in force and the credential in it. Raises AccessRevoked."""
-        state, context = self._pipeline.state, self._context
+        state, context = self.pipeline.state, self.context
         try:
-            credential = self._pipeline.tokens.renewed(context.request, self._credential, state)
+            credential = self.pipeline.tokens.renewed(context.request, self.credential, state)
         except (GatewayError, TokenRefused):
             raise AccessRevoked from None
         if credential is None or credential.recipient.name != context.required_recipient.name:

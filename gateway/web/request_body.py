@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 
-from aiohttp import HttpVersion10, web
+from aiohttp import HttpVersion10, hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
@@ -24,16 +24,24 @@ _GZIP, _ZLIB, _DEFLATE = zlib.MAX_WBITS | 16, zlib.MAX_WBITS, -zlib.MAX_WBITS
 _ZLIB_METHOD = 8
 
 
-def may_be_long(request: web.BaseRequest) -> bool:
-    """Return whether a body may be longer than what a connection keeps: it is under way, or coded."""
+def received_body(request: web.BaseRequest, max_bytes: int = MAX_BODY_BYTES) -> bytes | None:
+    """Return a body that came together with its head. None: `read_body` waits, decodes it or refuses it."""
     if not request.body_exists:
-        return False
-    if "Content-Encoding" in request.headers:
-        return True
-    if request.content.is_eof():
-        return False
+        return b""
+    if hdrs.CONTENT_ENCODING in request.headers or not request.content.is_eof():
+        return None
+    try:
+        body = request.content.read_nowait()
+    except (RequestPayloadError, HttpProcessingError):
+        return None
+    _check_length(len(body), max_bytes)
+    return body
+
+
+def may_be_long(request: web.BaseRequest) -> bool:
+    """Return whether a body that is not received may be longer than what a connection keeps."""
     length = request.content_length
-    return length is None or length > BUFFERED_BYTES
+    return length is None or length > BUFFERED_BYTES or hdrs.CONTENT_ENCODING in request.headers
 
 
 async def read_body(request: web.BaseRequest, seconds: float, max_bytes: int = MAX_BODY_BYTES) -> bytes:
@@ -42,14 +50,14 @@ async def read_body(request: web.BaseRequest, seconds: float, max_bytes: int = M
     `seconds`: the time in which it has to arrive; `max_bytes` bounds it before and after decoding.
     Raises MalformedRequest and BodyTooLarge.
     """
-    if not request.body_exists:
-        return b""
+    body = received_body(request, max_bytes)
+    if body is not None:
+        return body
     try:
         body = await _coded(request, seconds, max_bytes)
     except (RequestPayloadError, HttpProcessingError):
         raise MalformedRequest("the body is not coded as its header fields say") from None
-    codings = request.headers.getall("Content-Encoding", [])
-    return _decoded(body, codings, max_bytes) if codings else body
+    return _decoded(body, request.headers.getall(hdrs.CONTENT_ENCODING, []), max_bytes)
 
 
 async def _coded(request: web.BaseRequest, seconds: float, max_bytes: int) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from aiohttp import web
+from aiohttp import hdrs, web
 from msgspec import Struct
 
 from gateway.authentication.access_tokens import access_credential
@@ -129,7 +129,7 @@ def sent_token(state: GatewayState, request: web.BaseRequest) -> BearerToken | C
 
     Where a token is not required, a token that is sent must still be valid. Raises Unauthenticated.
     """
-    authorization = request.headers.getall("Authorization", [])
+    authorization = request.headers.getall(hdrs.AUTHORIZATION, [])
     if not authorization and state.credentials.anonymous is not None:
         return Credential(b"", state.credentials.anonymous)
     text = bearer_token(authorization)
