@@ -6,6 +6,8 @@ import asyncio
 import sys
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.fair_admission import FairAdmission
 
@@ -19,36 +21,35 @@ FROM_MEMORY_PART = 8
 """The part of the limit that is left to answers from memory: those that read logs do not refuse them."""
 
 
-class AdmittedStream:
+class AdmittedStream(Struct, eq=False):
     """The memory of one request, which it returns at its end."""
 
-    __slots__ = ("_admission", "_gate", "bytes", "recipient")
-
-    def __init__(self, gate: MemoryGate, recipient: str, admission: FairAdmission, taken_bytes: int) -> None:
-        self.recipient, self._gate = recipient, gate
-        self.take(admission, taken_bytes)
+    gate: MemoryGate
+    recipient: str
+    admission: FairAdmission
+    bytes: int
 
     def take(self, admission: FairAdmission, taken_bytes: int) -> None:
         """Hold what was taken for it."""
-        self._admission, self.bytes = admission, taken_bytes
+        self.admission, self.bytes = admission, taken_bytes
 
     async def read_log(self, streams: int = 1) -> None:
         """Take the memory of an answer that reads the log. Raises LimitExceeded if there is none in time."""
-        more_bytes = self._gate.bytes_of(streams) - self.bytes
+        more_bytes = self.gate.bytes_of(streams) - self.bytes
         if more_bytes <= 0:
             return
-        if self._gate.runs_alone(self._admission, self.bytes):
-            self._admission.add(self.recipient, more_bytes)
+        if self.gate.runs_alone(self.admission, self.bytes):
+            self.admission.add(self.recipient, more_bytes)
             self.bytes += more_bytes
             return
         # What it has is returned first: many that wait with a part of the memory would wait for each other.
         self.leave()
-        await self._gate.admit(self, streams)
+        await self.gate.admit(self, streams)
 
     def leave(self) -> None:
         """Return all of it."""
         if self.bytes:
-            self._admission.leave(self.recipient, self.bytes)
+            self.admission.leave(self.recipient, self.bytes)
             self.bytes = 0
 
 
@@ -133,7 +134,8 @@ class MemoryGate:
         """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""
         if self.is_above:
             return None
-        self._is_below()
+        if self._is_exhausted:
+            self._is_below()
         admission = self._of_logs if streams else self._from_memory
         admitted_bytes = self.bytes_of(streams)
         if not admission.enter_at_once(recipient, admitted_bytes):

@@ -85,6 +85,8 @@ class RecipientGate:
         """Change the limits; their use stays."""
         self._limits = limits
         self._requests = self._bucket("requests", limits.requests_per_second, limits.burst_requests)
+        self.limits_requests = self._requests is not None
+        """Whether `request` has a limit."""
         self._files = self._bucket_per_minute("files", limits.files_per_minute)
         self._credentials = self._bucket_per_minute("credentials", limits.credentials_per_minute)
         self._streams.configure(
@@ -106,11 +108,6 @@ class RecipientGate:
         return self._shared.bucket(
             self._key, kind, rate=rate, capacity=capacity, now_seconds=self._now_seconds()
         )
-
-    @property
-    def limits_requests(self) -> bool:
-        """Return whether `request` has a limit."""
-        return self._requests is not None
 
     async def request(self) -> None:
         """Admit one request, after a short wait when they come too fast. Raises LimitExceeded."""

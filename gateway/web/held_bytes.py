@@ -40,7 +40,9 @@ class HeldBytes:
 
     def count(self, connection: Holding) -> None:
         """Count what a connection holds now."""
-        self._set(connection, connection.held_bytes())
+        held_bytes = connection.held_bytes()
+        if held_bytes or connection in self._of:
+            self._set(connection, held_bytes)
         while self.used_bytes > self.bound_bytes:
             oldest, (counted_bytes, since) = next(iter(self._of.items()))
             held_bytes = oldest.held_bytes()
