@@ -8,6 +8,7 @@ the listing of its parent shows that the directory still exists.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -49,6 +50,15 @@ def search(store: Store, source: Source, known: KnownTables) -> SearchResult:
     device = _device(root.key) if root.kind == "file" else None
     with ThreadPoolExecutor(CONCURRENT_LISTINGS, thread_name_prefix=THREAD) as threads:
         return replace(_Search(store.native, source, known, threads).run(), device=device)
+
+
+def _is_endless(path: str) -> bool:
+    """Return whether a link leads back to itself, also by way of a path below it."""
+    try:
+        os.stat(path)  # noqa: PTH116 - as above
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def _device(path: str) -> int | None:
@@ -145,7 +155,7 @@ class _Search:
         if self._real_root is None or not os.path.islink(location.key):  # noqa: PTH114 - as `realpath`
             return False
         real = os.path.realpath(location.key)
-        is_endless = os.path.islink(real)  # noqa: PTH114 - as `realpath`, which follows all other links
+        is_endless = _is_endless(location.key)
         if real.startswith(self._real_root.rstrip("/") + "/") and not is_endless:
             return False
         reason = "it is a link to itself" if is_endless else "it is a link out of the searched location"
@@ -186,7 +196,8 @@ class _Search:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            self._is_cut = self._is_cut or not isinstance(error, PermissionError)
+            # The next search would get these again.
+            self._is_cut = self._is_cut or error.errno not in (errno.EACCES, errno.EPERM, errno.ELOOP)
             self._unknown.add(location)
             self._problem = self._problem or f"{type(error).__name__}: {error.strerror}"
             return False

@@ -227,13 +227,23 @@ def test_a_storage_that_fails_is_not_called_for_each_directory(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("loop", ["d00loop", "d00/loop"])
-def test_a_link_to_itself_hides_no_table(tmp_path: Path, loop: str) -> None:
+@pytest.mark.parametrize("below", ["", "latest"])
+def test_a_link_to_itself_hides_no_table(tmp_path: Path, loop: str, below: str) -> None:
     tables_in(tmp_path, *(f"d{number:02}/t" for number in range(20)))
-    (tmp_path / loop).symlink_to(tmp_path / loop)
+    (tmp_path / loop).symlink_to(tmp_path / loop / below)
     names, known = local(tmp_path)
     assert names == [f"d{number:02}.t" for number in range(20)]
     assert [one.reason for one in known.last.refused] == ["it is a link to itself"]
     assert (known.last.problem, known.last.is_cut) == ("", False)
+
+
+def test_a_log_that_is_a_link_to_itself_hides_no_table(tmp_path: Path) -> None:
+    tables_in(tmp_path, "a/t")
+    (tmp_path / "a/u").mkdir()
+    (tmp_path / "a/u/_delta_log").symlink_to("_delta_log")
+    names, known = local(tmp_path)
+    assert (names, known.last.is_cut) == (["a.t"], False)
+    assert known.last.problem.startswith("OSError")
 
 
 def test_known_tables_are_listed_by_one_search_in_ten(tmp_path: Path) -> None:

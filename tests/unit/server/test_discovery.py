@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -43,6 +44,21 @@ from gateway.times import epoch_ms
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "POLL_SECONDS", 0.02)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Paths of which nothing can be said: an error other than the absence of a file, or a refusal."""
+    paths: set[str] = set()
+    stat = os.stat
+
+    def stat_or_fail(path: Any, *arguments: Any, **keys: Any) -> os.stat_result:
+        if path in paths:
+            raise OSError(errno.EIO, "Input/output error")
+        return stat(path, *arguments, **keys)
+
+    monkeypatch.setattr(os, "stat", stat_or_fail)
+    return paths
 
 
 @pytest.fixture
@@ -168,20 +184,16 @@ async def test_a_place_that_no_search_has_reached_is_searched_again_soon(
 
 
 async def test_a_list_from_which_a_fault_has_kept_a_part_looks_at_no_time_whole(
-    tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch, failing: set[str]
 ) -> None:
     monkeypatch.setattr(discovery, "RETRY_SECONDS", 0.05)
-    log = warehouse / "e/t/_delta_log"
-    log.rmdir()
-    # An error other than the absence of a directory, or a refusal.
-    log.symlink_to(log)
+    failing.add(f"{warehouse}/e/t/_delta_log")
     async with searching(tmp_path / "gateway.yaml", warehouse, everySeconds=3600) as searched:
         assert await searched.names() is None
         assert (await searched.live.query())[0] == 200
         assert await searched.live.status(f"{PREFIX}/shares/s/schemas/e/tables/t/version") == 503
         assert searched.value("discovery_incomplete", source="s") == 1
-        log.unlink()
-        log.mkdir()
+        failing.clear()
         await searched.until(["d.t", "d.u", "e.t"])
         assert searched.value("discovery_incomplete", source="s") == 0
 
