@@ -135,7 +135,7 @@ class Discoverer:
                 self._report(place, compared)
                 before = (place.is_reached, place.was_whole)
                 place.known, place.tables = compared.known, compared.tables
-                place.was_whole = place.was_whole or (place.is_reached and not place.known.last.is_cut)
+                place.was_whole = place.is_reached and (place.was_whole or not place.known.last.is_cut)
                 if not place.was_whole:
                     # Soon at first: its store may start later than the server.
                     pause_seconds = RETRY_SECONDS * 2.0 ** min(place.known.searches - 1, 10)
@@ -241,7 +241,7 @@ class _Place:
         self.tables: tuple[FoundTable, ...] = ()
         self.refused: frozenset[LeftOut] = frozenset()
         self.was_whole = False
-        """A search was kept from no part by a fault: what it has not found is not there, or is refused."""
+        """Since it is reached, a search had no fault: what it has not found is not there, or is refused."""
         self.abandoned: asyncio.Future[SearchResult] | None = None
         """A search that was given up because it hangs."""
 

@@ -198,6 +198,24 @@ async def test_a_list_from_which_a_fault_has_kept_a_part_looks_at_no_time_whole(
         assert searched.value("discovery_incomplete", source="s") == 0
 
 
+async def test_after_a_long_outage_a_part_of_a_place_is_not_shown_as_the_whole(
+    tmp_path: Path, warehouse: Path, monkeypatch: pytest.MonkeyPatch, failing: set[str]
+) -> None:
+    monkeypatch.setattr(discovery, "RETRY_SECONDS", 0.05)
+    async with searching(tmp_path / "gateway.yaml", warehouse, keepSeconds=0) as searched:
+        assert await searched.names() == ["d.t", "d.u", "e.t"]
+        shutil.move(warehouse, tmp_path / "away")
+        await searched.until(None)
+        failing.add(f"{warehouse}/e/t/_delta_log")
+        shutil.move(tmp_path / "away", warehouse)
+        async with asyncio.timeout(20):
+            while (await searched.live.query())[0] != 200:
+                await asyncio.sleep(0.02)
+        assert await searched.names() is None
+        failing.clear()
+        await searched.until(["d.t", "d.u", "e.t"])
+
+
 async def test_the_tables_of_a_catalog_come_and_go(tmp_path: Path, warehouse: Path) -> None:
     with running_catalog() as catalog:
         catalog.add("d", "t", f"file://{warehouse}/d/t")
