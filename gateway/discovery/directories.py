@@ -196,6 +196,9 @@ class _Search:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
+            # No file can have a name that is too long, as for the native reader.
+            if error.errno == errno.ENAMETOOLONG:
+                return False
             # The next search would get these again.
             self._is_cut = self._is_cut or error.errno not in (errno.EACCES, errno.EPERM, errno.ELOOP)
             self._unknown.add(location)

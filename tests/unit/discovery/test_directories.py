@@ -246,6 +246,15 @@ def test_a_log_that_is_a_link_to_itself_hides_no_table(tmp_path: Path) -> None:
     assert known.last.problem.startswith("OSError")
 
 
+@pytest.mark.parametrize("link", ["a/u", "a/u/_delta_log"])
+def test_a_link_to_a_name_that_no_file_can_have_leads_nowhere(tmp_path: Path, link: str) -> None:
+    tables_in(tmp_path, "a/t")
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to("n" * 300)
+    names, known = local(tmp_path)
+    assert (names, known.last.problem, known.last.is_cut) == (["a.t"], "", False)
+
+
 def test_known_tables_are_listed_by_one_search_in_ten(tmp_path: Path) -> None:
     tables_in(tmp_path, *(f"d/t{number}" for number in range(200)))
     store, source = Listed(tmp_path), source_of("s3://b/{schema}/{table}")
