@@ -54,7 +54,7 @@ async def _follow(
     while True:
         failed: Exception | None = None
         try:
-            await apply(await _read(read, report, patience_seconds))
+            await apply(await patiently(read, report, patience_seconds))
         except Exception as error:  # noqa: BLE001 - without this loop no change would take effect
             failed = error
         await _reported(report, failed)
@@ -62,11 +62,12 @@ async def _follow(
             await asyncio.sleep(retry_seconds)
 
 
-async def _read(
+async def patiently(
     read: Callable[[], Awaitable[T]],
     report: Callable[[Exception | None], Awaitable[None]],
     patience_seconds: float,
 ) -> T:
+    """Return what `read` returns, and report as `following` while it lasts."""
     reading = asyncio.ensure_future(read())
     try:
         while True:

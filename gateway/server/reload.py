@@ -18,13 +18,13 @@ from typing import Generic, TypeVar
 
 from gateway.config import ConfigError
 from gateway.config.file_stamps import FileStamp, Stamp, stamp
-from gateway.governance.follow import Failures, following
+from gateway.governance.follow import Failures, following, patiently
 
 log = logging.getLogger("gateway.reload")
 
 POLL_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
-"""A look at the files that lasts longer is reported: their mount hangs, and no change takes effect."""
+"""A look at the files, or a reading, that lasts longer is reported: no change takes effect meanwhile."""
 
 T = TypeVar("T")
 
@@ -130,7 +130,9 @@ class Reloader(Generic[T]):
 
     async def _reload(self) -> str | None:
         try:
-            await self._apply(await asyncio.to_thread(self._read))
+            # The state of a file may be known while its mount hangs, but not its content.
+            reading = patiently(lambda: asyncio.to_thread(self._read), self._report, PATIENCE_SECONDS)
+            await self._apply(await reading)
         except Exception as error:  # noqa: BLE001 - any error keeps the current configuration
             log.error("the changed %s is refused, the current one stays in force: %s", self._what, error)  # noqa: TRY400
             refused = str(error) or type(error).__name__

@@ -222,6 +222,27 @@ async def test_a_file_whose_mount_hangs_is_reported_and_does_not_hold_the_event_
     ]
 
 
+async def test_a_file_that_hangs_while_it_is_read_is_reported(monkeypatch, caplog, tmp_path):
+    caplog.set_level(logging.INFO, "gateway.reload")
+    monkeypatch.setattr("gateway.server.reload.PATIENCE_SECONDS", 0.05)
+    hangs = threading.Event()
+
+    async def apply(_value):
+        """Nothing is applied."""
+
+    reloader = Reloader(lambda: [tmp_path / "file"], lambda: hangs.wait(10), apply, poll_seconds=0.01)
+    async with reloader.watching():
+        reloader.ask()
+        await until(lambda: caplog.messages)
+        hangs.set()
+        await until(lambda: len(caplog.messages) > 2)
+    assert caplog.messages == [
+        "the configuration was not looked at, and will be: no answer within 0.05 s",
+        "the configuration was reloaded",
+        "the configuration can be looked at again",
+    ]
+
+
 async def test_sighup_reads_again_without_any_change(watched):
     _, taken, _, reloader = watched
     loop = asyncio.get_running_loop()
