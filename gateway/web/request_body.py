@@ -31,11 +31,9 @@ def received_body(request: web.BaseRequest, max_bytes: int = MAX_BODY_BYTES) -> 
     if hdrs.CONTENT_ENCODING in request.headers or not request.content.is_eof():
         return None
     try:
-        body = request.content.read_nowait()
+        return _received(request, max_bytes)
     except (RequestPayloadError, HttpProcessingError):
         return None
-    _check_length(len(body), max_bytes)
-    return body
 
 
 def may_be_long(request: web.BaseRequest) -> bool:
@@ -63,10 +61,7 @@ async def read_body(request: web.BaseRequest, seconds: float, max_bytes: int = M
 async def _coded(request: web.BaseRequest, seconds: float, max_bytes: int) -> bytes:
     """Return a body in its sent coding."""
     if request.content.is_eof():
-        # It came together with the head.
-        body = request.content.read_nowait()
-        _check_length(len(body), max_bytes)
-        return body
+        return _received(request, max_bytes)
     _check_length(request.content_length or 0, max_bytes)
     # RFC 9110, section 10.1.1: HTTP/1.0 has no interim answers.
     expects_answer = request.headers.get("Expect", "").lower() == "100-continue"
@@ -78,6 +73,12 @@ async def _coded(request: web.BaseRequest, seconds: float, max_bytes: int) -> by
             return await _rest(request, max_bytes)
     except TimeoutError:
         raise MalformedRequest(f"the body did not arrive within {seconds:g} s") from None
+
+
+def _received(request: web.BaseRequest, max_bytes: int) -> bytes:
+    body = request.content.read_nowait()
+    _check_length(len(body), max_bytes)
+    return body
 
 
 async def _rest(request: web.BaseRequest, max_bytes: int) -> bytes:
