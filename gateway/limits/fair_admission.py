@@ -37,8 +37,7 @@ class FairAdmission:
 
     def enter_at_once(self, recipient: str, cost: int) -> bool:
         """Take a cost. False: it has to wait, and takes nothing."""
-        own = self._of_recipients.get(recipient) or self._of_recipient(recipient)
-        if not own.enter_at_once(cost):
+        if not self._of_recipient(recipient).enter_at_once(cost):
             return False
         if self._of_all.enter_at_once(cost):
             return True

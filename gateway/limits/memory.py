@@ -134,8 +134,7 @@ class MemoryGate:
         """Take memory as `enter_stream`, without waiting. None: that decides, and nothing is taken."""
         if self.is_above:
             return None
-        if self._is_exhausted:
-            self._is_below()
+        self._is_below()
         admission = self._of_logs if streams else self._from_memory
         admitted_bytes = self.bytes_of(streams)
         if not admission.enter_at_once(recipient, admitted_bytes):
