@@ -97,6 +97,8 @@ ANSWERS: dict[str, tuple[str, int]] = {
     "400": ("s3", 400),
 }
 CA = "the certificate of the endpoint is of an unknown authority; SSL_CERT_FILE names a file with it"
+PATIENT_SECONDS = 20.0
+"""A store of these tests may wait for the processor."""
 CONNECTIONS = {
     "closed": "nothing listens at the endpoint; look at its host and its port, and at whether the store runs",
     "silent": "the endpoint does not answer in time; look for a firewall that drops packets",
@@ -108,17 +110,19 @@ CONNECTIONS = {
 }
 
 
-def configuration(store: str, endpoint: str) -> dict[str, Any]:
-    entry = ENTRIES[store] | {"endpoint": endpoint, "retrySeconds": 0.05, "timeoutSeconds": 1}
+def configuration(store: str, endpoint: str, timeout_seconds: float) -> dict[str, Any]:
+    timings = {"retrySeconds": 0.05, "timeoutSeconds": timeout_seconds}
+    entry = ENTRIES[store] | {"endpoint": endpoint, **timings}
     entry |= {} if store == AZURE else KEYS
     table = {"name": "t", "location": f"{entry['prefix']}t"}
     shares = [{"name": "s", "schemas": [{"name": "d", "tables": [table]}]}]
     return {"shares": shares, "gateway": {"anonymous": True, "storages": [entry]}}
 
 
-def checked(store: str, endpoint: str) -> str:
+def checked(store: str, endpoint: str, timeout_seconds: float = PATIENT_SECONDS) -> str:
     """What `check` says of the table."""
-    state = GatewayState.of(loads(yaml.safe_dump({"version": 1, **configuration(store, endpoint)})))
+    document = {"version": 1, **configuration(store, endpoint, timeout_seconds)}
+    state = GatewayState.of(loads(yaml.safe_dump(document)))
     try:
         (table,) = (table for share in state.catalog.all() for table in share.tables())
         return check_table(state, table).problem
@@ -126,9 +130,11 @@ def checked(store: str, endpoint: str) -> str:
         state.tables.close()
 
 
-async def logged(store: str, endpoint: str, caplog: pytest.LogCaptureFixture) -> str:
+async def logged(
+    store: str, endpoint: str, caplog: pytest.LogCaptureFixture, timeout_seconds: float = PATIENT_SECONDS
+) -> str:
     """What the log of a server says of a query of the table."""
-    client, _ = await serve(yaml.safe_dump(configuration(store, endpoint)))
+    client, _ = await serve(yaml.safe_dump(configuration(store, endpoint, timeout_seconds)))
     answer = await client.post(f"{PREFIX}/shares/s/schemas/d/tables/t/query", json={})
     body = await answer.text()
     await client.close()
@@ -220,8 +226,9 @@ async def test_the_log_and_check_say_why_a_store_is_not_reached(
         if fault == "proxy":
             monkeypatch.setenv("HTTPS_PROXY", address)
             endpoint = "https://store.example.com"
-        assert CONNECTIONS[fault] in checked(store, endpoint)
-        assert CONNECTIONS[fault] in await logged(store, endpoint, caplog)
+        seconds = 1 if fault == "silent" else PATIENT_SECONDS
+        assert CONNECTIONS[fault] in checked(store, endpoint, seconds)
+        assert CONNECTIONS[fault] in await logged(store, endpoint, caplog, seconds)
 
 
 def test_an_authority_with_the_name_of_a_known_one_is_unknown(
