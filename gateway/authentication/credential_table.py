@@ -281,3 +281,8 @@ def bearer_token(authorization: Sequence[str]) -> str | None:
 def sends_token(authorization: Sequence[str]) -> bool:
     """Return whether one of several `Authorization` headers has a bearer token."""
     return any(map(_BEARER.fullmatch, authorization))
+
+
+def has_no_token(authorization: str) -> bool:
+    """Return whether a header has the scheme alone, as clients send it for a profile with an empty token."""
+    return authorization.strip().lower() == "bearer"

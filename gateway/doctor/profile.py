@@ -247,6 +247,16 @@ def _version(value: Any, findings: Findings) -> int | None:
 
 def _check_fields(document: Mapping[str, Any], kind: Kind, findings: Findings) -> None:
     required = ("endpoint", *KINDS[kind].required)
+    if kind == "bearer" and document.get("bearerToken") == "":
+        required = ("endpoint",)
+        findings.warn(
+            STEP,
+            Problem(
+                "bearerToken is empty, which a server that needs no token accepts",
+                Owner.PROVIDER,
+                "send a profile with a token, unless everyone may read",
+            ),
+        )
     if missing := [name for name in required if not _text(document, name).strip()]:
         raise _failed(
             f"these fields are missing or empty: {', '.join(missing)}",

@@ -18,6 +18,7 @@ from gateway.authentication.credential_table import (
     UNREADABLE_RECIPIENTS,
     Credential,
     bearer_token,
+    has_no_token,
     sends_token,
     token_hash,
 )
@@ -130,10 +131,9 @@ def sent_token(state: GatewayState, request: web.BaseRequest) -> BearerToken | C
     Where a token is not required, a token that is sent must still be valid. Raises Unauthenticated.
     """
     authorization = request.headers.getall(hdrs.AUTHORIZATION, [])
-    if not authorization and state.credentials.anonymous is not None:
+    if state.credentials.anonymous is not None and all(map(has_no_token, authorization)):
         return Credential(b"", state.credentials.anonymous)
-    text = bearer_token(authorization)
-    if text is None:
+    if (text := bearer_token(authorization)) is None:
         raise Unauthenticated(token_sent=sends_token(authorization))
     return BearerToken(text, token_hash(text))
 

@@ -93,6 +93,13 @@ def test_no_client_accepts_a_bearer_token_at_version_2(tmp_path: Path) -> None:
     assert findings == [("profile", "fail", "every client refuses `bearer_token` at version 2")]
 
 
+def test_a_profile_of_a_server_that_needs_no_token_is_used(tmp_path: Path) -> None:
+    profile, findings = read(tmp_path, BEARER | {"bearerToken": ""})
+    assert profile is not None
+    assert profile.bearer_token == ""
+    assert findings[0][1:] == ("warn", "bearerToken is empty, which a server that needs no token accepts")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

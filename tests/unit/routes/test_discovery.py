@@ -297,6 +297,17 @@ async def test_anonymous_readers_see_every_share_but_wrong_tokens_see_none() -> 
         await client.close()
 
 
+async def test_anonymous_readers_have_profiles_with_an_empty_token() -> None:
+    """The official clients need the field `bearerToken`, and send the scheme before an empty one."""
+    client, _ = await serve(SHARES + "gateway: {anonymous: true}")
+    try:
+        for authorization, status in (("Bearer ", 200), ("bearer", 200), ("Basic", 401), ("Bearer x", 401)):
+            answer = await client.get(f"{PREFIX}/shares", headers={"Authorization": authorization})
+            assert answer.status == status, authorization
+    finally:
+        await client.close()
+
+
 async def test_alive_and_ready_need_no_token(client: Client) -> None:
     for path in ("/healthz", "/readyz"):
         assert (await client.get(path)).status == 200
