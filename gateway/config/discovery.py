@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gateway.config.errors import Invalid
 from gateway.config.location_template import ACCEPTED, LocationTemplate
@@ -40,6 +41,7 @@ class Discovery:
 
     """
 
+    EXPECTED: ClassVar[str] = "discover or unityCatalog; a list of tables is in shares[].schemas[].tables"
     discover: LocationTemplate | None = None
     unity_catalog: UnityCatalog | None = None
     every_seconds: float = setting(300.0, minimum=1)

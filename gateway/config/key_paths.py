@@ -57,7 +57,9 @@ def _walk(section: type, prefix: str, above: tuple[type, ...]) -> Iterator[tuple
 
 
 def _sections(hint: Any) -> Iterator[type]:
-    return (kind for kind in _kinds(hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind))
+    kinds = (kind for kind in _kinds(hint) if isinstance(kind, type) and dataclasses.is_dataclass(kind))
+    # A location is one text, and its parts are no keys.
+    return (kind for kind in kinds if not hasattr(kind, "parse"))
 
 
 def _kinds(hint: Any) -> Iterator[Any]:

@@ -108,7 +108,8 @@ class Reader:
     def section(self, kind: Any, node: yaml.Node, key: str) -> Any:
         """Read a map as the dataclass `kind`, or as one of the forms of a union."""
         if not isinstance(node, yaml.MappingNode):
-            raise self.error(node, key, "expected a map of keys")
+            accepted = getattr(kind, "EXPECTED", None) or ", ".join(known_keys(kind))
+            raise self.error(node, key, f"expected a map of keys; accepted: {accepted}")
         known, hints = known_keys(kind), types_of(kind)
         values: dict[str, Any] = {}
         nodes: dict[str, yaml.Node] = {}

@@ -96,7 +96,13 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         ("a: \0", "configuration: is not YAML: U+0000, its character 4, is not allowed"),
         ("a: 1\n---\nb: 2", "configuration:2: is not YAML: found another document"),
         (r'a: "\U00110000"', "configuration: is not YAML (YAMLError)"),
-        ("- a", "configuration:1: expected a map of keys"),
+        ("- a", "configuration:1: expected a map of keys; accepted: version, shares, "),
+        (MINIMAL + "ssl: true", "3: ssl: expected a map of keys; accepted: selfSigned, certificateFile, "),
+        (MINIMAL + "shares: [a]", "shares[0]: expected a map of keys; accepted: name, id, "),
+        (
+            MINIMAL + "shares: [{name: a, tables: [{name: t, location: /t}]}]",
+            "shares[0].tables: expected a map of keys; accepted: discover or unityCatalog; a list of tables",
+        ),
         ("host: x", "configuration:1: version: must be given"),
         ("version: 2", "configuration:1: version: 2 is not a supported version; accepted: 1"),
         (
@@ -342,6 +348,12 @@ def test_a_key_of_another_level_is_named_by_its_path(caplog: pytest.LogCaptureFi
     loads(MINIMAL + "publicUrl: https://share.example.com\npublicUrls: https://share.example.com\n")
     assert "unknown key publicUrl is ignored; did you mean gateway.publicUrl?" in caplog.text
     assert "unknown key publicUrls is ignored; did you mean gateway.publicUrl?" in caplog.text
+
+
+def test_no_warning_names_a_part_of_a_location_as_a_key(caplog: pytest.LogCaptureFixture) -> None:
+    loads(MINIMAL + "gateway: {anonymous: true, storages: [{prefix: 's3://b/', bucket: b, key: a}]}")
+    for name in ("bucket", "key"):
+        assert f"unknown key gateway.storages[0].{name} is ignored\n" in caplog.text
 
 
 def test_a_key_of_an_earlier_reference_server_is_no_misspelt_key_of_another_level(
