@@ -62,13 +62,13 @@ class UnsupportedTransferCoding(GatewayError):
 class Unauthenticated(GatewayError):
     """No token, or an invalid one (`token_sent`)."""
 
-    def __init__(
-        self,
-        message: str = "a valid bearer token is needed: Authorization: Bearer <token>",
-        *,
-        token_sent: bool = False,
-    ) -> None:
-        super().__init__(message)
+    def __init__(self, message: str = "", *, token_sent: bool = False) -> None:
+        advice = (
+            "the bearer token is unknown, expired or revoked: ask the provider for a new profile"
+            if token_sent
+            else "a valid bearer token is needed: Authorization: Bearer <token>"
+        )
+        super().__init__(message or advice)
         self.token_sent = token_sent
 
 
@@ -111,8 +111,8 @@ class NotShared(NotFound):
 class NoSuchPath(NotFound):
     """A path without a route."""
 
-    def __init__(self) -> None:
-        super().__init__("no such path")
+    def __init__(self, hint: str = "") -> None:
+        super().__init__(f"no such path{hint}")
 
 
 class UnsupportedOperation(GatewayError):

@@ -246,6 +246,8 @@ async def test_all_invalid_tokens_get_the_same_answer(
         ', error="invalid_token"' if token_sent else ""
     )
     assert refused.headers["Content-Type"] == "application/json; charset=utf-8"
+    advice = "ask the provider for a new profile" if token_sent else "Authorization: Bearer <token>"
+    assert advice in (await refused.json())["message"]
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
@@ -368,6 +370,7 @@ async def test_only_the_endpoint_may_end_in_a_slash(client: Client) -> None:
 async def test_an_unknown_path_is_not_found(client: Client, path: str) -> None:
     refused = await client.get(path, headers=bearer())
     assert (refused.status, error_of(await refused.read())) == (404, "RESOURCE_DOES_NOT_EXIST")
+    assert "the endpoint of the profile" in (await refused.json())["message"]
 
 
 @pytest.mark.parametrize("path", ["/shares", "/shares/sales/schemas", "/shares/sales/all-tables"])
