@@ -374,8 +374,9 @@ def check_table(state: GatewayState, table: SharedTable) -> Finding:
         if is_projection(state.config, table):
             return failed("it is a projection without a published version; run `delta-gateway project`")
         problem = explain_error(kind, error)
-        place = f" at {table.location.url}; look at the table's location" if problem == str(error) else ""
-        return failed(f"{problem}{place}")
+        if problem == str(error):
+            problem += f" at {table.location.url}; a location is the directory that contains _delta_log"
+        return failed(problem)
     except LogError as error:
         return failed(explain_error(kind, error))
     except (GatewayError, NotReadable, OSError) as error:

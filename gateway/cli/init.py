@@ -110,10 +110,11 @@ def run(arguments: argparse.Namespace) -> int:
     files = ShareFiles(arguments.config, arguments.force)
     files.check_configuration()
     endpoint = arguments.endpoint or next(filter(None, map(os.environ.get, ENDPOINT_VARIABLES)), None)
-    try:
-        check_url("publicUrl", arguments.public_url)
-    except Invalid as invalid:
-        raise InitError(f"--public-url: {invalid}") from None
+    for option, url in (("--public-url", arguments.public_url), ("--endpoint or AWS_ENDPOINT_URL", endpoint)):
+        try:
+            check_url(option, url)
+        except Invalid as invalid:
+            raise InitError(f"{option}: {invalid}") from None
     address = S3Address(arguments.region or default_region(os.environ), endpoint)
     server = Server(arguments.port, arguments.public_url, address)
     with quiet_logs():

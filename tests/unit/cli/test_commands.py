@@ -181,7 +181,7 @@ def test_check_fails_for_tables_that_recipients_could_not_read(
     assert "1 of 3 tables can be read." in printed
     assert "a data file is missing" in printed
     absent = (tmp_path / "absent").as_uri()
-    assert f"the table has no Delta log at {absent}; look at the table's location" in printed
+    assert f"no Delta log at {absent}; a location is the directory that contains _delta_log" in printed
 
 
 def test_check_names_the_command_that_publishes_a_projection(

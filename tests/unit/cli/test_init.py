@@ -231,6 +231,10 @@ def test_the_printed_curl_command_sends_the_token_of_the_profile(
         (["TABLES", "--recipient", "alice", "--port", "99999"], "port"),
         (["TABLES", "--recipient", "alice", "--port", "0"], "give the port that recipients use"),
         (["TABLES", "--recipient", "alice", "--public-url", "host"], "--public-url: 'host' is not a URL"),
+        (
+            ["TABLES", "--recipient", "alice", "--endpoint", "host:9"],
+            "AWS_ENDPOINT_URL: 'host:9' is not a URL",
+        ),
         (["TABLES", "--recipient", "alice", "-c", "absent/x.yaml"], "No such file or directory"),
         (["TABLES", "--recipient", "alice", "-c", "recipients.db", "--force"], "is the recipients' database"),
         (["TABLES", "--recipient", "alice", "-c", "alice.share"], "alice.share is another file of the share"),
