@@ -220,7 +220,7 @@ def _host(host: str) -> tuple[str, str]:
         raise ValueError(
             f"{shown(host)} is no host of an account of Azure; accepted: account.dfs.core.windows.net or "
             "account.blob.core.windows.net; another address of an account is its `endpoint` in "
-            "gateway.storages"
+            "gateway.storages; a bucket is s3://bucket/path or gs://bucket/path"
         )
     return check_account(match[1].lower()), match[2].lower()
 

@@ -66,6 +66,7 @@ def test_an_account_of_a_national_cloud_keeps_its_domain() -> None:
         ("http://acct.blob.core.windows.net/data/t", "is not a location"),
         ("ftp://host/t", "'ftp://host/t' is not a location; accepted: s3://"),
         ("abfss://data@acct.example.com/t", "is no host of an account of Azure"),
+        ("https://data.s3.amazonaws.com/t", "a bucket is s3://bucket/path or gs://bucket/path"),
         ("abfss://data@Long-Account.dfs.core.windows.net/t", "'long-account' is no account of Azure"),
         ("abfss://Data@acct.dfs.core.windows.net/t", "'Data' is no container of Azure"),
         ("abfss://a--b@acct.dfs.core.windows.net/t", "is no container of Azure"),
