@@ -112,6 +112,8 @@ def _warn(config: Config, file: str) -> None:
             "process and are unknown to other replicas",
             file,
         )
+    if config.prefix and config.public_url.endswith(config.prefix):
+        log.warning("%s: gateway.publicUrl ends in the endpoint: profiles name %s", file, config.endpoint_url)
     if (shared := _shared_credentials(config)) is not None:
         log.warning(
             "%s: %s with directory access or volumes: all who use it get the same temporary credentials, "

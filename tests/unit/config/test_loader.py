@@ -521,6 +521,10 @@ def test_the_public_url_follows_host_port_and_ssl() -> None:
     [
         ("preSignedUrlTimeoutSeconds: 900", "Spark clients refuse URLs that live 15 minutes or less"),
         ("host: localhost", "gateway.tokenKeys is missing"),
+        (
+            "gateway: {publicUrl: 'https://a.example/delta-sharing/'}",
+            "in the endpoint: profiles name https://a.example/delta-sharing/delta-sharing",
+        ),
         ("shares: [{name: a b}]", "'a b' contains a blank"),
         (
             "host: 0.0.0.0\nshares: [{name: a, schemas: [{name: b, tables: [{name: c, location: /t}]}]}]",
