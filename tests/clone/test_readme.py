@@ -320,7 +320,7 @@ def test_recipients(provider: tuple[Shell, int], lines: list[str]) -> None:
     tokens = {json.loads((shell.directory / name).read_text())["bearerToken"] for name in profiles}
     assert len(tokens) == 2
     shown = shell.run(show)
-    assert all(action in shown for action in ("logs", "sales"))
+    assert all(action in shown for action in ("shares sales, sales.public.orders", "createRecipient"))
     assert "acme" in shell.run(listing)
     assert "createRecipient" in shell.run(history)
 

@@ -296,7 +296,7 @@ def test_the_documented_lines_run_with_the_documented_configuration(tmp_path, mo
     assert len(lines) >= 7
     for line in lines:
         assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
-    assert "shares logs, sales" in capsys.readouterr().out
+    assert "shares sales, sales.public.orders" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("links")
