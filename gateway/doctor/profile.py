@@ -54,7 +54,7 @@ KINDS: Mapping[Kind, ClientKind] = {
     "oauth_client_credentials": ClientKind(
         "OAuth client credentials",
         ("tokenEndpoint", "clientId", "clientSecret"),
-        "the official Python client (1.4) and Spark client (1.4)",
+        "the official Python client (from 1.2) and Spark client (1.4)",
         "`gateway.spark` and clients that only know bearer tokens",
     ),
     "oauth_jwt_bearer_private_key_jwt": ClientKind(

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import runpy
+import tomllib
 import typing
 from pathlib import Path
 from typing import cast, get_args
@@ -68,6 +69,12 @@ def test_the_package_index_gets_the_readme_with_absolute_links() -> None:
     """deploy/pypi.md is in the metadata of the wheel."""
     described = runpy.run_path(str(ROOT / "deploy/statements.py"))["description"]()
     assert (ROOT / "deploy/pypi.md").read_text(encoding="utf-8") == described, "run: deploy/statements.py"
+
+
+def test_the_first_page_lists_every_extra() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = [name for row in rows(section(page("getting-started"), "Install")) for name in codes(row[0])]
+    assert sorted(listed) == sorted(extras)
 
 
 def test_the_first_share_is_the_same_on_both_pages() -> None:

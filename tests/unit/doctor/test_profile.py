@@ -68,7 +68,7 @@ def read(path: Path, content: Any) -> tuple[RecipientProfile | None, list[tuple[
     [
         (BEARER, "accepted by every client"),
         (BEARER | {"icebergEndpoint": "https://x.example", "anything": 1}, "accepted by every client"),
-        (CLIENT, "accepted by the official Python client (1.4) and Spark client (1.4)"),
+        (CLIENT, "accepted by the official Python client (from 1.2) and Spark client (1.4)"),
         (ASSERTION, "accepted by the official Python client (1.4); refused by the Spark client"),
         (BASIC, "accepted by the official Python client (1.4); refused by the Spark client"),
     ],
