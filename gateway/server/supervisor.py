@@ -73,11 +73,11 @@ def bind(host: str, port: int, sockets: int) -> list[socket.socket]:
     except OSError as error:
         for listener in bound:
             listener.close()
-        reason = (
-            "another program listens there"
-            if error.errno == errno.EADDRINUSE
-            else error.strerror or str(error)
-        )
+        reasons = {
+            errno.EADDRINUSE: "another program listens there",
+            errno.EACCES: "it is for privileged users; set a port of 1024 or more",
+        }
+        reason = reasons.get(error.errno or 0) or error.strerror or str(error)
         raise CannotListen(f"cannot listen on {host} port {port}: {reason}") from None
     return bound
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import select
 import signal
@@ -366,6 +367,17 @@ def test_a_port_is_free_again_when_its_server_has_ended(before, after):
 def test_an_unavailable_address_is_named(host, reason):
     with pytest.raises(CannotListen, match=f"cannot listen on {host} port 7: .*({reason})"):
         bind(host, 7, 1)
+
+
+def test_a_port_for_privileged_users_is_named_with_the_remedy(monkeypatch):
+    """Port 80 is the default. Not every system refuses it, and none does for root."""
+
+    def refuse(_socket, _address):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    with pytest.raises(CannotListen, match="set a port of 1024 or more"):
+        bind("127.0.0.1", 80, 1)
 
 
 @pytest.mark.processes
