@@ -216,7 +216,7 @@ class Reader:
 
     def _items(self, kind: Any, node: yaml.Node, key: str, limits: Mapping[str, Any]) -> tuple[Any, ...]:
         if not isinstance(node, yaml.SequenceNode):
-            raise self.error(node, key, "expected a list")
+            raise self.error(node, key, "expected a list: [a, b], or lines that begin with -")
         return tuple(
             self.value(kind, item, f"{key}[{index}]", limits) for index, item in enumerate(node.value)
         )

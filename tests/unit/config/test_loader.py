@@ -138,7 +138,7 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             "gateway.tokenKeys[0].secretFile: is no path of a file",
         ),
         (MINIMAL + "version: 1", "configuration:3: version: given twice"),
-        (MINIMAL + "shares: {}", "configuration:3: shares: expected a list"),
+        (MINIMAL + "shares: {}", "3: shares: expected a list: [a, b], or lines that begin with -"),
         (MINIMAL + "gateway: {drainSeconds: 30s}", "gateway.drainSeconds: '30s' is not a number"),
         (MINIMAL + "gateway: {drainSeconds: nan}", "gateway.drainSeconds: 'nan' is not a number"),
         (MINIMAL + "gateway: {drainSeconds: .inf}", "gateway.drainSeconds: '.inf' is not a number"),
