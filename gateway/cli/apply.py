@@ -90,9 +90,11 @@ def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
         sys.stdout.write(f"{SIGNS[step.verb]} share {escaped(step.name)}\n")
         for line in step.lines:
             sys.stdout.write(f"    {escaped(line)}\n")
+        names = [] if step.share is None else [step.name]
         for schema in () if step.share is None else step.share.schemas:
-            for warning in dotted_names(schema.name, (table.name for table in schema.tables)):
-                sys.stderr.write(f"delta-gateway apply: warning: {warning}\n")
+            names += [schema.name, *(table.name for table in schema.tables)]
+        for warning in dotted_names(names):
+            sys.stderr.write(f"delta-gateway apply: warning: {warning}\n")
     for change in changes:
         sys.stdout.write(f"{escaped(change.line)}\n")
     if not steps and not changes:

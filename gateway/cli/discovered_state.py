@@ -64,8 +64,9 @@ class DiscoveredState:
     def _unaddressable(self) -> Iterator[str]:
         """Iterate over names of stored and discovered tables that no official client can address."""
         for share in self.state.catalog.shares_of(PROVIDER):
+            yield from dotted_names([share.name])
             for schema in share.schemas:
-                yield from dotted_names(schema.name, (table.name for table in schema.tables))
+                yield from dotted_names((schema.name, *(table.name for table in schema.tables)))
 
 
 def discovered_state(config: Config, stored: StoredShares) -> DiscoveredState:

@@ -34,9 +34,9 @@ def check_name(name: str) -> None:
         raise Invalid("name", "may not be '.' or '..', which clients remove from paths")
 
 
-def dotted_names(schema: str, names: Iterable[str]) -> Iterator[str]:
-    """Iterate over the names of a schema and its tables that no official client can address."""
-    for name in (schema, *names):
+def dotted_names(names: Iterable[str]) -> Iterator[str]:
+    """Iterate over warnings of names of shares, schemas and tables that no official client can address."""
+    for name in names:
         if "." in name:
             yield f"{name!a} contains a dot, so no official client can address it"
 

@@ -140,12 +140,12 @@ def _warn(config: Config, file: str) -> None:
 def _warn_of_names(config: Config, file: str) -> None:
     for share in config.shares:
         schemas = {schema.name: [table.name for table in schema.tables] for schema in share.schemas}
-        for name in (share.name, *schemas, *chain.from_iterable(schemas.values())):
+        names = (share.name, *schemas, *chain.from_iterable(schemas.values()))
+        for name in names:
             if " " in name:
                 log.warning("%s: '%s' contains a blank, which not all clients support", file, name)
-        for schema, tables in schemas.items():
-            for warning in dotted_names(schema, tables):
-                log.warning("%s: %s", file, warning)
+        for warning in dotted_names(names):
+            log.warning("%s: %s", file, warning)
 
 
 def _shared_credentials(config: Config) -> str | None:

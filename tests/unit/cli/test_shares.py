@@ -485,14 +485,14 @@ def test_recipients_of_a_file_are_those_of_their_names(
     assert yaml.safe_load(printed(config, capsys, "export"))["recipients"] == exported
 
 
-def test_apply_warns_of_a_dot_in_the_name_of_a_schema_or_table(
+def test_apply_warns_of_a_dot_in_a_name(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tables = [{"name": "t.u", "location": "/t"}, {"name": "v", "location": "/v"}]
     wanted = write(tmp_path / "1.yaml", {"name": "a.b", "schemas": [{"name": "c.d", "tables": tables}]})
     assert run(config, "apply", wanted) == 0
     warned = [line for line in capsys.readouterr().err.splitlines() if "dot" in line]
-    assert [line.split("'")[1] for line in warned] == ["c.d", "t.u"]
+    assert [line.split("'")[1] for line in warned] == ["a.b", "c.d", "t.u"]
 
 
 def test_a_dry_run_changes_no_file(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

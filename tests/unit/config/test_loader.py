@@ -379,13 +379,13 @@ def test_a_secret_in_the_place_of_a_key_is_not_repeated(
     assert secret not in str(caught.value)
 
 
-def test_a_dot_in_the_name_of_a_schema_or_table_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dot_in_a_name_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     tables = "tables: [{name: t.u, location: /t}, {name: v, location: /v}]"
     loads(MINIMAL + f"shares: [{{name: a.b, schemas: [{{name: c.d, {tables}}}]}}]")
     warned = [record.getMessage() for record in caplog.records if "dot" in record.getMessage()]
     assert warned == [
         f"configuration: '{name}' contains a dot, so no official client can address it"
-        for name in ("c.d", "t.u")
+        for name in ("a.b", "c.d", "t.u")
     ]
 
 
