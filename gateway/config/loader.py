@@ -26,6 +26,7 @@ from gateway.config.yaml_loader import compose, fault
 log = logging.getLogger("gateway.config")
 
 SPARK_SHORTEST_LIFETIME_SECONDS = 900
+LEAST_TOKEN_CHARACTERS = 16
 UNSPECIFIED_HOSTS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound to
 
 
@@ -106,6 +107,9 @@ def _loaded(text: str, reader: Reader, *, needs_readers: bool) -> Config:
 def _warn(config: Config, file: str) -> None:
     if config.pre_signed_url_timeout_seconds <= SPARK_SHORTEST_LIFETIME_SECONDS:
         log.warning("%s: Spark clients refuse URLs that live 15 minutes or less", file)
+    token = "" if config.authorization is None else config.authorization.bearer_token.reveal()
+    if token and len(token) < LEAST_TOKEN_CHARACTERS:
+        log.warning("%s: authorization.bearerToken can be guessed; `delta-gateway token` makes one", file)
     if not config.gateway.token_keys:
         log.warning(
             "%s: gateway.tokenKeys is missing: page tokens, access tokens and local URLs end with this "

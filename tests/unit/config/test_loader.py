@@ -521,6 +521,7 @@ def test_the_public_url_follows_host_port_and_ssl() -> None:
     [
         ("preSignedUrlTimeoutSeconds: 900", "Spark clients refuse URLs that live 15 minutes or less"),
         ("host: localhost", "gateway.tokenKeys is missing"),
+        ("host: localhost", "authorization.bearerToken can be guessed"),
         (
             "gateway: {publicUrl: 'https://a.example/delta-sharing/'}",
             "in the endpoint: profiles name https://a.example/delta-sharing/delta-sharing",
