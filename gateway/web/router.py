@@ -106,7 +106,7 @@ def _decoded(segment: str) -> str:
 
 
 async def _no_such_path(_context: RequestContext) -> web.StreamResponse:
-    raise NoSuchPath("; a path is that of the endpoint of the profile, and a route such as /shares")
+    raise NoSuchPath("; append a route such as /shares to the endpoint of the profile")
 
 
 _NO_SUCH_PATH = Route("", "", _no_such_path, is_public=True, name=UNKNOWN)
