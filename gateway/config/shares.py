@@ -68,6 +68,8 @@ class TableEntry:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        if "_delta_log" in self.location.key.split("/"):
+            raise Invalid("location", "is the log of a table; give the directory that contains _delta_log")
         if self.catalog is not None:
             if "dir" in self.access_modes:
                 raise Invalid(

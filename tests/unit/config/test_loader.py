@@ -100,6 +100,11 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         (MINIMAL + "ssl: true", "3: ssl: expected a map of keys; accepted: selfSigned, certificateFile, "),
         (MINIMAL + "shares: [a]", "shares[0]: expected a map of keys; accepted: name, id, "),
         (
+            MINIMAL
+            + "shares: [{name: a, schemas: [{name: b, tables: [{name: t, location: /t/_delta_log/}]}]}]",
+            "tables[0].location: is the log of a table; give the directory that contains _delta_log",
+        ),
+        (
             MINIMAL + "shares: [{name: a, tables: [{name: t, location: /t}]}]",
             "shares[0].tables: expected a map of keys; accepted: discover or unityCatalog; a list of tables",
         ),
