@@ -158,9 +158,10 @@ class RecipientChanges(RecordedDatabase):
             if known is not None and share != EVERY_SHARE and name_key(share) not in folded:
                 there = ", ".join(sorted(known)[:NAMED_SHARES]) or "none"
                 there += f" and {len(known) - NAMED_SHARES} more" if len(known) > NAMED_SHARES else ""
+                part = "; a part of a share is granted by `recipient grant`" if "." in share else ""
                 raise RecipientError(
                     f"share {share!r} is not in the configuration, whose shares are: {there}; to "
-                    "grant a share before it is configured: --allow-absent (API: allowAbsent)"
+                    f"grant a share before it is configured: --allow-absent (API: allowAbsent){part}"
                 )
 
     def _earliest_ms(self) -> int:

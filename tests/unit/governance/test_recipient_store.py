@@ -197,6 +197,8 @@ def test_a_share_with_blanks_is_granted_and_an_absent_one_with_allow_absent(data
         RecipientError, match="'later' is not in the configuration, whose shares are: Logs, a sh"
     ):
         database.grant("alice", ["later"])
+    with pytest.raises(RecipientError, match="part of a share is granted by `recipient grant`"):
+        database.grant("alice", ["logs.public"])
     assert "later" in database.grant("alice", ["later", "other share"], allow_absent=True).shares
     database.revoke("alice", shares=["other share"])
     assert [change.detail.get("shares") or change.detail.get("granted") for change in changes[:2]] == [
