@@ -97,11 +97,20 @@ def _loaded(text: str, reader: Reader, *, needs_readers: bool) -> Config:
             "no recipient could read: add one by `delta-gateway recipient add`, give gateway.recipients or "
             "authorization.bearerToken, or gateway.anonymous: true to share with everyone",
         )
+    admin = config.gateway.admin
+    if admin is not None and admin.port == config.port != 0 and _overlap(admin.host, config.host):
+        raise ConfigError(file, "gateway.admin.port", f"{admin.port} is the port of the server; give another")
     leaks = (problem for _, problem in directory_problems(config))
     for leak in chain(leaks, projection_problems(config)):
         raise ConfigError(file, "shares", leak)
     _warn(config, file)
     return config
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Return whether two hosts have an address in common, as far as their texts say."""
+    hosts = {"127.0.0.1" if host == "localhost" else host for host in (first, second)}
+    return len(hosts) == 1 or not hosts.isdisjoint(UNSPECIFIED_HOSTS)
 
 
 def _warn(config: Config, file: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.config.checks import check_url
 from gateway.config.errors import Invalid, shown
 
 CLIENT_PATIENCE_SECONDS = 6.0
@@ -195,3 +196,6 @@ class Tracing:
 
     endpoint: str
     sample_ratio: float = setting(0.01, minimum=0, maximum=1)
+
+    def __post_init__(self) -> None:
+        check_url("endpoint", self.endpoint)

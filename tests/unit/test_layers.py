@@ -50,7 +50,7 @@ LAYERS = (
     Layer("telemetry", 1_900),
     Layer("protocol", 1_610),
     Layer("spark", 12_000, native=True),
-    Layer("config", 5_010),
+    Layer("config", 5_025),
     Layer("errors", 200),
     Layer("report", 1_125),
     Layer("client", 1_400, native=True),

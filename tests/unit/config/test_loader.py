@@ -136,6 +136,10 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
             MINIMAL + f"gateway: {{admin: {{tokenSha256: {'a' * 64}, host: .a}}}}",
             "gateway.admin.host: '.a' is neither an address nor the name of a host",
         ),
+        (
+            MINIMAL + "gateway: {tracing: {endpoint: 'collector:4318'}}",
+            "tracing.endpoint: 'collector:4318' is not a URL",
+        ),
         (MINIMAL + f"gateway: {{publicUrl: 'https://{'a' * 64}.b'}}", "is not a URL; accepted: https://host"),
         (MINIMAL + r'gateway: {recipientsDatabase: "a\0"}', "recipientsDatabase: is no path of a file"),
         (
@@ -473,6 +477,19 @@ def test_names_are_read_as_they_stand_not_as_yaml_guesses() -> None:
 def test_a_merge_key_in_quotes_is_a_name() -> None:
     shares = loads(MINIMAL + "shares: [{name: s, properties: {'<<': a}}]").shares
     assert shares[0].properties == {"<<": "a"}
+
+
+@pytest.mark.parametrize(
+    ("host", "is_refused"),
+    [("localhost", True), ("127.0.0.1", True), ("0.0.0.0", True), ("192.0.2.1", False)],
+)
+def test_the_port_of_the_admin_listener_is_not_that_of_the_server(host: str, is_refused: bool) -> None:
+    text = f"{MINIMAL}host: {host}\nport: 8081\ngateway: {{admin: {{tokenSha256: {'a' * 64}}}}}"
+    if not is_refused:
+        assert loads(text).gateway.admin is not None
+        return
+    with pytest.raises(ConfigError, match=r"gateway\.admin\.port: 8081 is the port of the server"):
+        loads(text)
 
 
 def test_a_configuration_without_recipients_is_refused_unless_anonymous() -> None:
