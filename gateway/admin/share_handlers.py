@@ -182,6 +182,7 @@ def _discovery(tables: messages.DiscoveredTables) -> dict[str, Any]:
         maxTables=tables.max_tables,
         maxCalls=tables.max_calls,
         historyShared=UNSET if history is UNSET else history == "ENABLED",
+        replaceDots=tables.replace_dots,
     )
 
 
@@ -312,6 +313,7 @@ def _discovered(discovery: Discovery | None) -> messages.DiscoveredTables | Unse
         discovery.max_tables,
         discovery.max_calls,
         "ENABLED" if discovery.history_shared else "DISABLED",
+        discovery.replace_dots,
     )
 
 
@@ -327,11 +329,11 @@ def _objects(schema: SchemaEntry) -> list[messages.DataObject]:
 def _table(schema: SchemaEntry, table: TableEntry) -> messages.DataObject:
     return messages.DataObject(
         f"{schema.name}.{table.name}",
-        table.location.url,
+        table.location.encoded,
         history_data_sharing_status="ENABLED" if table.history_shared else "DISABLED",
         start_version=table.start_version,
         access_modes=table.access_modes,
-        auxiliary_locations=tuple(root.url for root in table.auxiliary_locations) or UNSET,
+        auxiliary_locations=tuple(root.encoded for root in table.auxiliary_locations) or UNSET,
         id=table.id or UNSET,
     )
 
@@ -339,7 +341,7 @@ def _table(schema: SchemaEntry, table: TableEntry) -> messages.DataObject:
 def _volume(schema: SchemaEntry, volume: VolumeEntry) -> messages.DataObject:
     return messages.DataObject(
         f"{schema.name}.{volume.name}",
-        volume.location.url,
+        volume.location.encoded,
         "VOLUME",
         comment=volume.comment or UNSET,
         id=volume.id or UNSET,

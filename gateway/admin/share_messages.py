@@ -36,6 +36,7 @@ class DiscoveredTables(Struct, frozen=True, forbid_unknown_fields=True):
     max_tables: int | UnsetType = UNSET
     max_calls: int | UnsetType = UNSET
     history_data_sharing_status: History | UnsetType = UNSET
+    replace_dots: bool | UnsetType = UNSET
 
 
 class DataObject(Struct, frozen=True, forbid_unknown_fields=True):

@@ -99,6 +99,11 @@ class Location:
         return self.url
 
     @property
+    def encoded(self) -> str:
+        """Return the location as a URL that `parse` reads as the same location."""
+        return f"file://{quote(self.key)}" if self.kind == "file" else self.text
+
+    @property
     def url(self) -> str:
         """Return the location as a URL, for comparisons and for messages to the operator."""
         return f"file://{self.key}" if self.kind == "file" else f"{self.bucket_url}/{self.key}"

@@ -20,10 +20,12 @@ from gateway.admin import share_handlers
 from gateway.admin.administration import ReloadResult
 from gateway.admin.app import create_admin_app
 from gateway.admin.setup import administer
-from gateway.admin.share_messages import DataObject, DataObjectUpdate
+from gateway.admin.share_messages import DataObject, DataObjectUpdate, DiscoveredTables
 from gateway.authentication.credential_table import token_hash
 from gateway.catalog.stored_shares import StoredShare
-from gateway.config import Admin, Config, load, loads
+from gateway.config import Admin, Config, Location, load, loads
+from gateway.config.entries import DISCOVERY_KEYS
+from gateway.config.known_keys import camel_case
 from gateway.governance import share_edits
 from gateway.telemetry.metrics import AdminMetrics
 
@@ -123,6 +125,7 @@ async def test_tables_are_discovered_in_a_share_and_in_a_schema(client: TestClie
         "keep_seconds": 86400.0,
         "max_depth": 0,
         "max_calls": 20_000,
+        "replace_dots": False,
     }
     of_schema = update("ADD", "d", "SCHEMA", tables={"discover": "/d/{table}"})
     changed = await call(client, "PATCH", "/shares/s", {"updates": [of_schema]})
@@ -349,3 +352,43 @@ def test_an_update_of_a_volume_keeps_what_it_does_not_give() -> None:
     found = DataObject("d.v", data_object_type="VOLUME", id="i")
     (schema,) = share_handlers.updated(share, DataObjectUpdate("UPDATE", found)).schemas
     assert schema.options == {"volumes": [{**stored, "id": "i"}]}
+
+
+def test_discovered_tables_have_every_key_that_the_database_stores() -> None:
+    keys = {camel_case(field) for field in DiscoveredTables.__struct_fields__}
+    assert keys - {"historyDataSharingStatus"} | {"historyShared"} == DISCOVERY_KEYS
+
+
+async def test_an_answer_that_is_sent_back_changes_nothing(
+    client: TestClient[Any, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = {"discover": "/w/{schema}/{table}", "replaceDots": True, "historyShared": True}
+    locations = [
+        "/100%",
+        "/a%20b",
+        "/a b",
+        "/a?b#c",
+        "/\u00fc",
+        "s3://bucket/a%20b?c",
+        "https://account.blob.core.windows.net/container/a%3Fb",
+    ]
+    listed = [{"name": f"t{number}", "location": text} for number, text in enumerate(locations)]
+    share = {"name": "s", "tables": tables, "schemas": [{"name": "d", "tables": listed}]}
+    command = ["-c", str(tmp_path / "share.yaml")]
+    (tmp_path / "shares.yaml").write_text(yaml.safe_dump({"shares": [share]}))
+    assert main(["apply", str(tmp_path / "shares.yaml"), *command]) == 0
+
+    def stored() -> tuple[Any, list[str]]:
+        capsys.readouterr()
+        assert main(["export", *command]) == 0
+        (share,) = yaml.safe_load(capsys.readouterr().out)["shares"]
+        (schema,) = share["schemas"]
+        return share["tables"], [Location.parse(table["location"]).url for table in schema["tables"]]
+
+    discovered, before = stored()
+    found = await call(client, "GET", "/shares/s")
+    changes = [{"action": "UPDATE", "data_object": one} for one in found["objects"][1:]]
+    await call(client, "PATCH", "/shares/s", {"tables": found["tables"], "updates": changes})
+    discovered_after, after = stored()
+    assert after == before
+    assert discovered_after == {**discovered_after, **discovered}

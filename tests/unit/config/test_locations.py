@@ -133,7 +133,13 @@ def test_any_key_is_the_same_in_a_location_and_its_url(kind, segments) -> None:
     key = "/".join(re.sub(r"[/\x00-\x1f\x7f]", "", segment) for segment in segments)
     location = Location(kind, "bucket", key.strip("/"), *account)
     if not key or {"", ".", ".."}.isdisjoint(location.key.split("/")):
-        assert Location.parse(location.text) == location
+        assert Location.parse(location.text) == Location.parse(location.encoded) == location
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
+def test_any_directory_is_the_same_in_its_encoded_url(name: str) -> None:
+    directory = Location("file", "", f"/{name.replace('/', '').strip('.')}d")
+    assert Location.parse(directory.encoded) == Location.parse(directory.text) == directory
 
 
 def test_a_name_with_a_question_mark_in_azure_is_percent_encoded() -> None:
