@@ -152,7 +152,7 @@ def _show(database: ShareDatabase, config: Config, arguments: argparse.Namespace
             + near_names(arguments.name, (share.name for share in whole.config.shares))
         )
     is_configured = any(share.name.casefold() == key for share in config.shares)
-    sys.stdout.write(f"{share.name}, from the {CONFIGURED if is_configured else STORED}\n")
+    sys.stdout.write(f"{escaped(share.name)}, from the {CONFIGURED if is_configured else STORED}\n")
     for label, text in (("display name", share.display_name), ("comment", share.comment)):
         if text:
             sys.stdout.write(f"{label}: {escaped(text)}\n")
@@ -163,7 +163,12 @@ def _show(database: ShareDatabase, config: Config, arguments: argparse.Namespace
             f"{escaped(source.shown)}: tables are discovered {escaped(source.discovery.shown)}\n"
         )
     rows = [
-        {"schema": schema.name, "table": table.name, "location": table.location.url, "access": _access(table)}
+        {
+            "schema": schema.name,
+            "table": table.name,
+            "location": table.location.encoded,
+            "access": _access(table),
+        }
         for schema in share.schemas
         for table in schema.tables
     ]
@@ -183,7 +188,10 @@ def _remove(database: ShareDatabase, _config: Config, arguments: argparse.Namesp
 
 
 def _history(database: ShareDatabase, _config: Config, arguments: argparse.Namespace) -> None:
-    for change in database.history(arguments.name):
+    changes = database.history(arguments.name)
+    if arguments.name is not None and not changes:
+        raise ShareError(f"the history has no change of a share {arguments.name!r}")
+    for change in changes:
         detail = ", ".join(f"{name} {text}" for name, text in change.shown_detail.items())
         sys.stdout.write(
             f"{utc_text(change.at_ms)} {escaped(change.actor)} {change.action} "

@@ -693,7 +693,7 @@ def test_an_apply_that_fails_at_its_last_step_leaves_nothing(
     assert reason in capsys.readouterr().err
     assert printed(config, capsys, "export") == text
     assert (tmp_path / "audit.jsonl").read_text() == audited
-    assert "a" not in printed(config, capsys, "share", "history", "a")
+    assert "no change of a share 'a'" in refused(config, capsys, "share", "history", "a")
 
 
 POLICY = {"name": "p", "issuer": "i", "subject": "s", "audiences": ["a"]}
@@ -735,3 +735,18 @@ def test_a_recipient_that_cannot_be_applied_is_refused(
     assert run(config, "apply", file) == 1
     assert reason in capsys.readouterr().err
     assert yaml.safe_load(printed(config, capsys, "export")) == {"shares": [], "recipients": []}
+
+
+def test_the_history_of_an_unknown_share_is_none_that_is_empty(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(config, "share", "add", "sales") == 0
+    assert "no change of a share 'sale'" in refused(config, capsys, "share", "history", "sale")
+
+
+def test_a_location_is_shown_as_a_command_takes_it(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(config, "share", "add", "sales\u202e") == 0
+    assert run(config, "table", "add", "sales\u202e.d.t", "/a%20b") == 0
+    shown = printed(config, capsys, "share", "show", "sales\u202e")
+    assert "file:///a%2520b" in shown
+    assert shown.startswith("sales\\u202e, from")
