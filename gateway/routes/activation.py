@@ -19,7 +19,6 @@ from gateway.authentication.sealed_tokens import Sealer
 from gateway.background import forget_error
 from gateway.catalog.catalog import Catalog, Recipient
 from gateway.config import Config
-from gateway.database.errors import DatabaseMissing
 from gateway.errors import MalformedRequest, Unavailable
 from gateway.governance.audited_database import open_database
 from gateway.governance.recipient_records import (
@@ -122,7 +121,7 @@ class Activation:
             issued, recipient = await asyncio.shield(attempt)
         except LimitExceeded:
             return await self._page(TOO_MANY, status=429)
-        except (LinkInvalid, DatabaseMissing):
+        except LinkInvalid:
             return await self._page(INVALID, status=404)
         except RecipientError as error:
             # Such as a recipient with the most clients that it may have.
@@ -139,7 +138,7 @@ class Activation:
             async with self._working:
                 with self._attempts.running(address, ATTEMPT):
                     return await asyncio.to_thread(self._activate, config, code, secret)
-        except (LinkInvalid, DatabaseMissing):
+        except LinkInvalid:
             self._attempts.failed(address, ATTEMPT)
             raise
         finally:

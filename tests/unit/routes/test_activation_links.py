@@ -105,3 +105,19 @@ async def test_attempts_at_once_have_no_larger_budget_than_one_after_another(tmp
     statuses = [answer.status for answer in answers]
     assert statuses.count(404) == PAIR_FAILURES
     assert set(statuses) == {404, 429}
+
+
+async def test_a_database_that_is_gone_is_no_link_that_does_not_exist(tmp_path: Path) -> None:
+    database = tmp_path / "recipients.db"
+    client, config = await serve(f"shares: [{{name: s}}]\ngateway: {{recipientsDatabase: '{database}'}}\n")
+    with closing(open_database(config, "test", now_ms=epoch_ms)) as opened:
+        link = opened.add("alice", NewLink(60), shares=["s"])
+    database.rename(tmp_path / "away")
+    gone = [await client.post(ADDRESS, data={"code": link.code}) for _ in range(PAIR_FAILURES + 1)]
+    texts = [await answer.text() for answer in gone]
+    (tmp_path / "away").rename(database)
+    back = await client.post(ADDRESS, data={"code": link.code})
+    await client.close()
+    assert {answer.status for answer in gone} == {503}
+    assert "not used up" in texts[-1]
+    assert back.status == 200
