@@ -17,7 +17,7 @@ from gateway.config.oidc import CALLBACK_PATH
 from gateway.console.forms import form_of
 from gateway.console.rendering import redirect, respond
 from gateway.console.sessions import COOKIE, Session
-from gateway.console.site import SESSION, SITE
+from gateway.console.site import SESSION, SILENT, SITE
 from gateway.governance.recipient_records import ChangedMeanwhile, RecipientExists
 from gateway.web.connections import authenticated
 from gateway.web.context import next_id
@@ -64,6 +64,8 @@ class Refused(Exception):
 @web.middleware
 async def add_headers(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Add the headers that every answer of the console has."""
+    # The requests of a connection have one context.
+    SILENT.set(0)
     response = await handler(request)
     response.headers.update(HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")

@@ -28,6 +28,7 @@ from gateway.console.site import SITE, Site, session_of
 from gateway.database.errors import DatabaseMissing
 from gateway.database.schema import recipient_key
 from gateway.errors import InvalidParameter, NotFound, Unavailable
+from gateway.governance.credential_store import configured_names
 from gateway.governance.recipient_listing import RecipientPage
 from gateway.governance.recipient_records import (
     TEXTS,
@@ -119,7 +120,7 @@ async def recipients(request: web.Request) -> web.Response:
     """List the recipients, with what they have used."""
     site, wanted = request.app[SITE], Wanted.by(request, only=["ending", "refused"], sorts=["ends", *FIGURES])
     entries = await asyncio.to_thread(file_entries, site, wanted.text)
-    rank = await _rank_of(site, wanted)
+    taken, rank = configured_names(site.config()), await _rank_of(site, wanted)
     if rank.reads_ends:
         ends = ((key, file_row(entry).ends_ms) for key, entry in entries.items())
         rank.ends.update({(key, False): end_ms for key, end_ms in ends if end_ms is not None})
@@ -138,7 +139,7 @@ async def recipients(request: web.Request) -> web.Response:
         ]
         hidden = "refused: the file has a recipient of this name"
         rows = [
-            replace(row, refused=hidden) if row.is_stored and recipient_key(row.name) in entries else row
+            replace(row, refused=hidden) if row.is_stored and row.name.lower() in taken else row
             for row in rows
         ]
         return Listing(wanted, rows, page.total, page.number)
@@ -219,7 +220,8 @@ async def recipient(request: web.Request) -> web.Response:
         )
     except (RecipientNotFound, DatabaseMissing):
         seen, record, changes = "", None, ()
-    entry = (await asyncio.to_thread(file_entries, site, name)).get(recipient_key(name))
+    of_file = site.config().gateway.recipients
+    entry = next((entry for entry in of_file if entry.name.lower() == name.lower()), None)
     if entry is not None:
         # A stored one of the name is refused.
         row, record = file_row(entry), None

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from gateway.catalog.grants import place_text
 from gateway.console.sessions import Session
-from gateway.console.site import SESSION, SITE
+from gateway.console.site import SESSION, SILENT, SITE
 from gateway.limits.attempts import PAIR_SECONDS
 from gateway.report.templating import html_environment
 from gateway.report.text import shortened
@@ -44,6 +44,7 @@ async def respond(request: web.Request, template: str, *, status: int = 200, **v
     site = request.app[SITE]
     now_ms = site.now_ms()
     values["audited"] = site.config().gateway.audit is not None
+    values |= {"silent": SILENT.get(), "processes_in_all": site.workers}
     text = await asyncio.to_thread(_render, template, session, request.path, now_ms, values)
     # One attempt to sign in is forgiven in this time.
     headers = {"Retry-After": f"{PAIR_SECONDS:.0f}"} if status == HTTPStatus.TOO_MANY_REQUESTS else None

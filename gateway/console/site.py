@@ -7,6 +7,7 @@ import operator
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -31,6 +32,8 @@ MEMORY_SECONDS = 5.0
 """The time for an answer from the memory of a process. One that takes longer hangs."""
 TABLE_SECONDS = 25.0
 """The time for the facts of a table, longer than the time limit of the reading itself."""
+SILENT: ContextVar[int] = ContextVar("silent", default=0)
+"""The number of processes whose part is missing in the page of the present request."""
 
 
 class Ask(Protocol):
@@ -137,6 +140,8 @@ class Site:
         seconds: float = MEMORY_SECONDS,
     ) -> list[A]:
         answers = await self.ask(msgspec.to_builtins(question), one=one, seconds=seconds)
+        if not one:
+            SILENT.set(max(SILENT.get(), self.workers - len(answers)))
         return [msgspec.convert(answer, kind) for answer in answers]
 
 

@@ -397,3 +397,27 @@ async def test_a_client_that_leaves_in_its_request_is_no_error_of_the_server(
     await writer.wait_closed()
     await asyncio.sleep(0.1)
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_the_page_says_that_processes_do_not_answer(tmp_path: Path) -> None:
+    config = configuration(tmp_path / "none", FILE)
+    async with console_client(lambda: config, Clock(NOW_MS)) as silent:
+        await silent.post("/console/sign-in", {"secret": VIEWER_TOKEN})
+        for path in ("/console/", "/console/activity", "/console/recipients"):
+            assert "1 of 1 processes does not answer" in await (await silent.get(path)).text()
+        assert "does not answer" not in await (await silent.get("/console/nothing")).text()
+
+
+async def test_a_name_in_another_case_of_the_file_is_shown_as_it_is_served(
+    console: ConsoleClient, tmp_path: Path
+) -> None:
+    with open_database(configuration(tmp_path, []), "tests", now_ms=lambda: NOW_MS) as stored:
+        stored.add("\u00e4cme")
+    entry = {"name": "\u00c4cme", "shares": []}
+    async with console_client(lambda: configuration(tmp_path, [*FILE, entry]), Clock(NOW_MS)) as client:
+        await client.post("/console/sign-in", {"secret": OPERATOR_TOKEN})
+        listed = await (await client.get("/console/recipients")).text()
+        page = await (await client.get(f"/console/recipients/{quote(chr(0xE4))}cme")).text()
+    assert listed.count("refused: the file has a recipient of this name") == 1
+    assert "is in the configuration file" in page
+    assert "/revoke" not in page
