@@ -234,6 +234,8 @@ def _back_up(path: Path) -> None:
         ):
             source.backup(target)
         unfinished.rename(copy)
+    except sqlite3.Error as error:
+        raise DatabaseUnusable(f"{path} cannot be copied before its schema is changed: {error}") from None
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import sqlite3
 from contextlib import closing
@@ -156,3 +157,17 @@ def test_what_takes_over_fails_as_a_whole_with_its_source(tmp_path, place):
             RecipientDatabase(place, now_ms=Clock(NOW_MS), source=broken)
     with RecipientDatabase(place, now_ms=Clock(NOW_MS)) as database:
         assert database.list() == ()
+
+
+def test_a_file_that_cannot_be_copied_is_not_upgraded(path, release):
+    before = content(path)
+    release()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, limits[1]))
+    try:
+        with pytest.raises(DatabaseError, match="cannot be copied before its schema is changed"):
+            comments(path, create=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert content(path) == before
+    assert beside(path) == ["recipients.db"]
