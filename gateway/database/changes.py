@@ -73,6 +73,16 @@ def _begins_at(since: Position, changes: Sequence[Row[Any]]) -> bool:
     return (changes[0].number, changes[0].stamp) == (since.number, since.stamp)
 
 
+def has_other_history(connection: Connection, since: Position) -> bool:
+    """Return whether the changes up to a position are others: a backup was restored, or a replica took over.
+
+    A position that was purged says nothing.
+    """
+    query = select(CHANGES.c.number, CHANGES.c.stamp).where(CHANGES.c.number <= since.number)
+    row = connection.execute(query.order_by(CHANGES.c.number.desc()).limit(1)).first()
+    return row is not None and Position(row.number, row.stamp) != since
+
+
 def last_position(connection: Connection) -> Position:
     """Return the last change."""
     query = select(CHANGES.c.number, CHANGES.c.stamp).order_by(CHANGES.c.number.desc()).limit(1)

@@ -19,7 +19,13 @@ from gateway.catalog.catalog import Recipient
 from gateway.catalog.stored_shares import StoredShares
 from gateway.config.database import DatabasePlace
 from gateway.config.networks import parse_networks
-from gateway.database.changes import CHANNEL, Position, changed_since, last_position
+from gateway.database.changes import (
+    CHANNEL,
+    Position,
+    changed_since,
+    has_other_history,
+    last_position,
+)
 from gateway.database.engine import Database
 from gateway.database.errors import DatabaseError
 from gateway.database.followed import FileIdentity, FollowedDatabase
@@ -36,6 +42,10 @@ log = logging.getLogger("gateway.recipients")
 REPLICAS_UNKNOWN = "the replicas are not known, the limits stay divided as they are: %s"
 LOGGED_RECIPIENTS = 20
 """Maximum number of log lines about unreadable recipients for each change of the database."""
+RESTORED = (
+    "the database is in the state of another time: a backup was restored, or a replica without the last "
+    "changes took over. What was revoked or deleted since then is valid again: compare it with the audit log"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +118,8 @@ class DatabaseReader:
         self._reading = _Reading()
         self._revision = 0
         """Of the last reading."""
+        self._last_position: Position | None = None
+        """The last change of the last reading, of whichever file."""
 
     @property
     def shares(self) -> StoredShares:
@@ -185,12 +197,17 @@ class DatabaseReader:
         with database.reading() as connection:
             check_schema(database, connection)
             changed = changed_since(connection, before.position)
+            last = self._last_position if changed.keys is None and not self._is_searching else None
+            is_restored = last is not None and has_other_history(connection, last)
             keys = None if changed.keys is None else changed.keys.get("recipient", frozenset())
             if self._is_searching:
                 keys = frozenset()
             reading = rows.read(connection, keys)
             share_keys = None if changed.keys is None else changed.keys.get("share", frozenset())
             shares = None if share_keys == frozenset() else self._shares(connection, share_keys)
+        self._last_position = changed.position
+        if is_restored:
+            log.warning(RESTORED)
         unreadable = {} if keys is None else dict(before.stored.unreadable)
         for key in keys or ():
             unreadable.pop(key, None)

@@ -34,7 +34,7 @@ from gateway.governance.credentials import NewClient, NewLink, NewSecret, NewTok
 from gateway.governance.reading_thread import elapsed_seconds
 from gateway.governance.recipient_records import LinkInvalid, RecipientError
 from gateway.governance.recipient_store import RecipientDatabase
-from gateway.governance.stored_recipients import DatabaseReader
+from gateway.governance.stored_recipients import RESTORED, DatabaseReader
 from gateway.telemetry.metrics import Metrics
 
 BEGINNING = "version: 1\nshares: [{name: sales}]\ngateway: {anonymous: true"
@@ -307,7 +307,7 @@ async def test_columns_of_a_later_release_do_not_matter(database, clock, place):
     assert database.grant("alice", ["Logs"]).shares == ("logs", "sales")
 
 
-async def test_a_file_that_is_put_in_its_place_is_read_with_all_that_it_revokes(clock, tmp_path):
+async def test_a_file_that_is_put_in_its_place_is_read_with_all_that_it_revokes(clock, tmp_path, caplog):
     place = DatabasePlace(tmp_path / "recipients.db")
     path = place.path
     with RecipientDatabase(place, now_ms=clock) as database:
@@ -322,9 +322,11 @@ async def test_a_file_that_is_put_in_its_place_is_read_with_all_that_it_revokes(
     assert store.knows(kept) is not None
     assert store.knows(added) is not None
     async with store.watching():
+        assert RESTORED not in caplog.text
         (tmp_path / "backup").rename(path)
         await until(lambda: store.knows(added) is None)
         assert store.knows(kept) is not None
+        assert caplog.messages.count(RESTORED) == 1
         with RecipientDatabase(place, now_ms=clock) as restored:
             assert [record.name for record in restored.list()] == ["alice"]
             restored.revoke("alice")
@@ -333,7 +335,7 @@ async def test_a_file_that_is_put_in_its_place_is_read_with_all_that_it_revokes(
 
 
 async def test_a_restored_dump_is_read_with_all_that_it_revokes_also_when_more_changes_follow(
-    postgresql, clock
+    postgresql, clock, caplog
 ):
     name = postgresql.new_database()
     place = postgresql.place(name)
@@ -360,6 +362,7 @@ async def test_a_restored_dump_is_read_with_all_that_it_revokes_also_when_more_c
         await until(lambda: store.knows(token) is not None)
         assert store.knows(kept) is None
         assert {*store.tables[-1].recipients} == {"anonymous", "alice"}
+        assert caplog.messages.count(RESTORED) == 1
 
 
 def test_a_dump_that_is_being_restored_is_not_read_in_part(postgresql, clock):
