@@ -38,6 +38,7 @@ from gateway.config.database import DatabasePlace
 from gateway.config.directory_access import check_session_policies
 from gateway.database.errors import DatabaseError, DatabaseMissing
 from gateway.errors import GatewayError
+from gateway.governance.audited_database import change_problems
 from gateway.protocol import client_features
 from gateway.report.text import printable
 from gateway.server.cache_directory import check_cache_directory
@@ -116,9 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
         state.tables.close()
     refused = [*refused_rules(config, state.catalog), *refused_recipients(config)]
     troubles = list(start_problems(config, workers=arguments.workers))
-    checked = Checked(
-        [*discovered.lines()], findings, storages, credentials, refused, troubles, [*notes(config)]
-    )
+    known = [*notes(config), *change_problems(config)]
+    checked = Checked([*discovered.lines()], findings, storages, credentials, refused, troubles, known)
     is_good = checked.is_good and discovered.is_complete
     if arguments.json:
         document = checked.document() | {"good": is_good}

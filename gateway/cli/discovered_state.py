@@ -6,6 +6,7 @@ Without places where tables are discovered nothing is searched.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,6 +21,12 @@ from gateway.discovery.searches import search_once
 from gateway.state import GatewayState
 
 SHOWN_REFUSALS = 20
+MISSING = (
+    "{path} does not exist: the recipients and shares of the database are missing here. A server that starts "
+    "makes an empty one: look at gateway.database and gateway.recipientsDatabase"
+)
+
+log = logging.getLogger("gateway.recipients")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,8 @@ def stored_shares(config: Config) -> StoredShares:
     """Return the shares of the database; none where there is no database. Raises DatabaseError."""
     place = config.database_place
     if place.path is not None and not place.path.exists():
+        if config.has_database:
+            log.warning("%s", MISSING.format(path=place.path))
         return {}
     # A command without a database starts sooner.
     from gateway.governance.stored_recipients import read_shares_once  # noqa: PLC0415

@@ -100,6 +100,19 @@ def check_writable(place: DatabasePlace) -> None:
         raise DatabaseUnusable(f"{place.path} cannot be written")
 
 
+def change_problem(place: DatabasePlace) -> str | None:
+    """Return why a SQLite file takes no changes though it can be written; None if it takes them."""
+    if place.path is None or not place.path.exists():
+        return None
+    directory = place.path.resolve().parent
+    if os.access(directory, os.W_OK | os.X_OK):
+        return None
+    return (
+        f"{place.path} takes no changes, such as revocations: SQLite writes a journal beside it, and "
+        f"{directory} cannot be written"
+    )
+
+
 def _check_creatable(database: Database, connection: Connection) -> None:
     if database.is_sqlite:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
@@ -117,6 +117,18 @@ def create_database(config: Config, now_ms: Callable[[], int]) -> None:
     with open_database(config, "server", now_ms=now_ms) as database:
         if database.is_empty():
             log.warning(EMPTY, config.database_place.path or "the database of gateway.database")
+    for problem in change_problems(config):
+        log.warning("%s", problem)
+
+
+def change_problems(config: Config) -> Iterator[str]:
+    """Iterate over the reason why the database of a configuration can be read and not changed, if any."""
+    if not config.has_database:
+        return
+    from gateway.database.migration import change_problem  # noqa: PLC0415 - as above
+
+    if (problem := change_problem(config.database_place)) is not None:
+        yield problem
 
 
 def database_problem(config: Config) -> str | None:

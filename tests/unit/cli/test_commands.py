@@ -17,6 +17,7 @@ from tables.demo import ROWS
 from gateway.__main__ import main
 from gateway.config import ConfigError, load, loads
 from gateway.demo import command as demo_command
+from gateway.governance.audited_database import create_database
 from gateway.server.accepted_config import accepted
 from gateway.server.extras import TRACING_MODULES, ExtraMissing, check_extras
 
@@ -247,6 +248,39 @@ def test_check_reports_hosts_of_other_machines_and_a_database_that_cannot_be_wri
     printed = capsys.readouterr().out
     assert "start: host: 192.0.2.77 is neither an address of this machine nor a name of one" in printed
     assert f"start: the recipients' database cannot be read: {database} cannot be written" in printed
+
+
+def test_check_and_the_start_say_that_a_database_takes_no_changes(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "share.yaml"
+    file.write_text("version: 1\ngateway: {anonymous: true}\n")
+    assert main(["recipient", "add", "alice", "-c", str(file)]) == 0
+    said = f"{tmp_path / 'recipients.db'} takes no changes"
+    capsys.readouterr()
+    assert main(["check", "-c", str(file)]) == 0
+    create_database(load(file), lambda: 0)
+    assert said not in capsys.readouterr().out + caplog.text
+    # As of a file that alone is mounted to be written.
+    monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != tmp_path)
+    assert main(["check", "-c", str(file)]) == 0
+    create_database(load(file), lambda: 0)
+    assert said in capsys.readouterr().out
+    assert said in caplog.text
+
+
+@pytest.mark.parametrize("command", [["check"], ["export", "--tables"]])
+def test_a_configured_database_that_is_missing_is_no_empty_one(
+    command: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "share.yaml"
+    for keys, warnings in (("", 0), (", recipientsDatabase: mistyped.db", 1)):
+        file.write_text(f"version: 1\ngateway: {{anonymous: true{keys}}}\n")
+        assert main([*command, "-c", str(file)]) == 0
+        assert caplog.text.count(f"{tmp_path / 'mistyped.db'} does not exist") == warnings
 
 
 @pytest.mark.parametrize("missing", TRACING_MODULES)
