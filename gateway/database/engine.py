@@ -110,7 +110,9 @@ class Database:
 
         Commits at the end of the context, or rolls back after an exception. Raises DatabaseError.
         """
-        with self._transaction("BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN") as connection:
+        # By the default of a role or a URL it may see one moment, from before it waits for the lock.
+        begin = "BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN ISOLATION LEVEL READ COMMITTED"
+        with self._transaction(begin) as connection:
             if not self.is_sqlite:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event, select
 from support.gateway_app import Clock
+from support.waiting import wait_until
 
 from gateway.authentication.credential_table import token_hash
 from gateway.authentication.policies import TokenPolicy
@@ -295,6 +296,25 @@ def test_a_change_that_another_one_holds_up_for_too_long_fails(postgresql, clock
         with pytest.raises(DatabaseBusy, match="locked"):
             database.add("alice")
         assert database.list() == ()
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_revocation_ends_what_was_issued_while_it_waited(postgresql, clock, monkeypatch, level):
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 60.0)
+    name = postgresql.new_database()
+    postgresql.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{level}'")
+    place = postgresql.place(name)
+    with RecipientDatabase(place, now_ms=clock) as first, RecipientDatabase(place, now_ms=clock) as second:
+        first.add("alice")
+        first.revoke("alice")
+        with ThreadPoolExecutor(1) as thread:
+            with first.together():
+                revoked = thread.submit(second.revoke, "alice")
+                waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                wait_until(lambda: postgresql.execute(waiting, name).strip() == "1")
+                first.issue("alice", NewToken())
+            assert revoked.result().tokens == ()
+        assert first.show("alice").tokens == ()
 
 
 def test_a_deleted_recipient_is_gone_but_for_its_history(database, changes):
