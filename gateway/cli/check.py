@@ -26,6 +26,7 @@ import orjson
 
 from gateway.authentication.credential_table import configured_recipients
 from gateway.catalog.catalog import Catalog, SharedTable
+from gateway.catalog.stored_shares import IN_CONFIGURATION
 from gateway.cli.check_credentials import CredentialFinding, check_credentials, notes
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.discovered_state import discovered_state, stored_shares
@@ -115,11 +116,19 @@ def run(arguments: argparse.Namespace) -> int:
         credentials = list(check_credentials(state))
     finally:
         state.tables.close()
-    refused = [*refused_rules(config, state.catalog), *refused_recipients(config)]
+    refused = [
+        *refused_rules(config, state.catalog),
+        *refused_recipients(config),
+        *refused_issuers(config),
+        *change_problems(config),
+    ]
     troubles = list(start_problems(config, workers=arguments.workers))
-    known = [*notes(config), *change_problems(config)]
-    checked = Checked([*discovered.lines()], findings, storages, credentials, refused, troubles, known)
-    is_good = checked.is_good and discovered.is_complete
+    checked = Checked(
+        [*discovered.lines()], findings, storages, credentials, refused, troubles, [*notes(config)]
+    )
+    # One of the configuration is shared in the place of a stored one of its name.
+    is_shared = all(entry.reason == IN_CONFIGURATION for entry in discovered.left_out)
+    is_good = checked.is_good and discovered.is_complete and is_shared
     if arguments.json:
         document = checked.document() | {"good": is_good}
         sys.stdout.write(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n")
@@ -135,7 +144,7 @@ class Checked:
     Attributes:
         discovered: what searches for tables have found and left out.
         tables, storages, credentials: the findings of each.
-        refused: grants and recipients that are refused.
+        refused: grants, recipients, tokens and changes that are refused.
         troubles: what keeps a server from starting.
         notes: what else to know.
 
@@ -330,6 +339,21 @@ def refused_recipients(config: Config) -> Sequence[str]:
     if len(said) > MOST_REFUSED:
         return [*said[:MOST_REFUSED], f"{len(said) - MOST_REFUSED} more recipients are refused"]
     return said
+
+
+def refused_issuers(config: Config) -> Iterator[str]:
+    """Iterate over identity providers whose file of keys verifies no token."""
+    for issuer in config.gateway.oidc.issuers:
+        if issuer.jwks_file is None:
+            continue
+        # Most configurations have no identity provider.
+        from gateway.oidc.identity_token import SigningKeys  # noqa: PLC0415
+
+        try:
+            SigningKeys.parse(issuer.jwks_file.read_bytes())
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            yield f"every token of {issuer.issuer} is refused: {issuer.jwks_file} cannot be used: {reason}"
 
 
 def check(state: GatewayState) -> Iterable[Finding]:

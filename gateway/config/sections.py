@@ -7,6 +7,7 @@ the field by its type, and `reference` makes the documentation of it.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -325,14 +326,15 @@ class Config:
         """Return the SQLite file whose rows a new database takes over, if there is one."""
         file = self._recipients_database
         is_other = self.gateway.database is not None and self.database_place.path != file
-        return file if is_other and _is_there(file) else None
+        return file if is_other and os.path.lexists(file) else None
 
     @property
     def has_database(self) -> bool:
         """Return whether a server reads the database: it is configured, or the default file exists."""
         gateway = self.gateway
         is_configured = gateway.database is not None or gateway.recipients_database is not None
-        return is_configured or _is_there(self._recipients_database)
+        # A link counts: the mount that it leads to may be absent.
+        return is_configured or os.path.lexists(self._recipients_database)
 
     @property
     def max_outage_seconds(self) -> float:
@@ -421,11 +423,6 @@ class Config:
                         f"recipient {recipient.name} has a policy of the issuer {shown(policy.issuer)}, "
                         "which is not in gateway.oidc.issuers (they are compared byte for byte)",
                     )
-
-
-def _is_there(file: Path) -> bool:
-    """Return whether there is a file, or a link to one that may be on a mount that is absent."""
-    return file.is_symlink() or file.exists()
 
 
 def _may_be_found(names: list[str], open_ended: set[tuple[str, str]]) -> bool:

@@ -21,6 +21,8 @@ from gateway.governance.audited_database import create_database
 from gateway.server.accepted_config import accepted
 from gateway.server.extras import TRACING_MODULES, ExtraMissing, check_extras
 
+ED25519 = {"kty": "OKP", "crv": "Ed25519", "kid": "k", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}
+
 
 @pytest.fixture
 def configuration(demo_tables: Path, tmp_path: Path) -> Path:
@@ -266,10 +268,29 @@ def test_check_and_the_start_say_that_a_database_takes_no_changes(
     assert said not in capsys.readouterr().out + caplog.text
     # As of a file that alone is mounted to be written.
     monkeypatch.setattr(os, "access", lambda path, _mode: Path(path) != tmp_path)
-    assert main(["check", "-c", str(file)]) == 0
+    assert main(["check", "-c", str(file)]) == 1
     create_database(load(file), lambda: 0)
     assert said in capsys.readouterr().out
     assert said in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [(None, "No such file"), ("{}", "no set of keys"), (json.dumps({"keys": [ED25519]}), None)],
+)
+def test_check_reports_a_file_of_keys_that_verify_no_token(
+    keys: str | None, reason: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if keys is not None:
+        (tmp_path / "keys.json").write_text(keys)
+    issuers = "[{issuer: 'https://idp.example', jwksFile: keys.json}]"
+    (tmp_path / "share.yaml").write_text(
+        f"version: 1\ngateway: {{anonymous: true, oidc: {{issuers: {issuers}}}}}\n"
+    )
+    assert main(["check", "-c", str(tmp_path / "share.yaml")]) == (0 if reason is None else 1)
+    printed = capsys.readouterr().out
+    assert ("every token of https://idp.example is refused" in printed) is (reason is not None)
+    assert (reason or "") in printed
 
 
 @pytest.mark.parametrize("command", [["check"], ["export", "--tables"]])

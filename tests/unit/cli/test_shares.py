@@ -750,3 +750,18 @@ def test_a_location_is_shown_as_a_command_takes_it(config: Path, capsys: pytest.
     shown = printed(config, capsys, "share", "show", "sales\u202e")
     assert "file:///a%2520b" in shown
     assert shown.startswith("sales\\u202e, from")
+
+
+def test_a_stored_share_that_is_left_out_fails_a_check_unless_the_file_has_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "share.yaml"
+    config.write_text("version: 1\ngateway: {anonymous: true}\n")
+    assert run(config, "share", "add", "sales") == 0
+    assert run(config, "check") == 0
+    config.write_text("version: 1\nshares: [{name: Sales}]\ngateway: {anonymous: true}\n")
+    assert "'sales' is stored and not shared" in printed(config, capsys, "check")
+    config.write_text("version: 1\ngateway: {anonymous: true}\n")
+    with closing(sqlite3.connect(tmp_path / "recipients.db")) as database, database:
+        database.execute("UPDATE shares SET options = '{'")
+    assert run(config, "check") == 1

@@ -201,7 +201,8 @@ def test_check_opens_the_tables_of_stored_shares_and_names_what_is_left_out(
     with closing(sqlite3.connect(tmp_path / "recipients.db")) as database:
         database.execute("UPDATE tables SET location = 'rubbish' WHERE key = 'broken'")
         database.commit()
-    main(["check", "-c", str(file)])
+    assert main(["check", "-c", str(file)]) == 1
     printed = capsys.readouterr().out
     assert "stored.d.fine" in printed
+    assert "2 of 2 tables can be read" in printed
     assert "'stored.d.broken' is stored and not shared: " in printed
