@@ -50,7 +50,7 @@ def create_app(
     caller closes the tables of `state`.
     """
     limits = RequestLimits.of(config, workers=workers, shared=shared_limits)
-    links = activation.Activation(config.prefixes[0], limits.attempts, audit, now_ms)
+    links = activation.Activation(config, limits.attempts, audit, now_ms)
     return RequestPipeline(
         Router([*all_routes(config.prefixes), *links.routes()], prefixes=config.prefixes),
         GatewayState.of(config, now_ms=now_ms, token_secret=token_secret),

@@ -19,6 +19,7 @@ from gateway.authentication.sealed_tokens import Sealer
 from gateway.background import forget_error
 from gateway.catalog.catalog import Catalog, Recipient
 from gateway.config import Config
+from gateway.database.errors import DatabaseMissing
 from gateway.errors import MalformedRequest, Unavailable
 from gateway.governance.audited_database import open_database
 from gateway.governance.recipient_records import (
@@ -75,10 +76,12 @@ class Activation:
     """The pages of activation, and the limits of their attempts."""
 
     def __init__(
-        self, prefix: str, attempts: FailedAttempts, audit: AuditLog | None, now_ms: Callable[[], int]
+        self, config: Config, attempts: FailedAttempts, audit: AuditLog | None, now_ms: Callable[[], int]
     ) -> None:
-        """`prefix`: the endpoint's. `attempts`: the budgets that all workers share."""
-        self._address = prefix + ACTIVATION
+        """`attempts`: the budgets that all workers share."""
+        self._address = config.prefixes[0] + ACTIVATION
+        self._had_database = config.has_database
+        """Without a database that ever was, there is no link."""
         self._audit = audit
         self._now_ms = now_ms
         self._attempts = attempts
@@ -162,7 +165,13 @@ class Activation:
     def _activate(
         self, config: Config, code: str, secret: str | None
     ) -> tuple[IssuedToken | IssuedSecret, Recipient]:
-        opened = open_database(config, ACTOR, now_ms=self._now_ms, audit=self._audit, create=False)
+        try:
+            opened = open_database(config, ACTOR, now_ms=self._now_ms, audit=self._audit, create=False)
+        except DatabaseMissing:
+            if self._had_database:
+                raise
+            raise LinkInvalid from None
+        self._had_database = True
         with closing(opened) as database:
             issued = database.activate(code, secret)
             try:

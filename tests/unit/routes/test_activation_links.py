@@ -121,3 +121,10 @@ async def test_a_database_that_is_gone_is_no_link_that_does_not_exist(tmp_path: 
     assert {answer.status for answer in gone} == {503}
     assert "not used up" in texts[-1]
     assert back.status == 200
+
+
+async def test_a_guess_at_a_server_without_a_database_is_no_fault_of_the_server() -> None:
+    client, _ = await serve("gateway: {anonymous: true}\n")
+    answers = [await client.post(ADDRESS, data={"code": CODE}) for _ in range(PAIR_FAILURES + 1)]
+    await client.close()
+    assert [answer.status for answer in answers] == [*[404] * PAIR_FAILURES, 429]
