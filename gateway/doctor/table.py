@@ -151,7 +151,10 @@ def _query(server: Server, table: ChosenTable, name: Format) -> FormatResult:
         answered = answer.headers.get(CAPABILITIES, "").lower()
         if name == "delta" and "responseformat=delta" not in answered:
             return FormatResult(_old_server(), is_refusal=True)
-        return FormatResult(file=_first_file(answer, name), has_feed=_has_feed(metadata))
+        file, count = _first_file(answer, name), metadata.get("numFiles")
+        if file is None and isinstance(count, int) and count > 0:
+            raise _without_files(request)
+        return FormatResult(file=file, has_feed=_has_feed(metadata))
     except Problem as problem:
         return FormatResult(problem)
 
@@ -169,6 +172,14 @@ def _refused_format(answer: Answer, name: Format) -> Problem:
         f"the table has no delta format: {error}",
         Owner.PROVIDER,
         "if the message names a reader feature, remove it from the table; otherwise update the server",
+    )
+
+
+def _without_files(request: str) -> Problem:
+    return Problem(
+        f"{SERVER.name} answers {request} without a file, and says that the table has some",
+        Owner.PROVIDER,
+        "look for a proxy that cuts answers, and at the log of the server",
     )
 
 

@@ -328,6 +328,11 @@ def test_the_reader_features_of_a_table_are_named_with_their_clients(
             [{"protocol": {}}, {"metaData": {}}, {"file": {"id": "x"}}],
             "a file of the parquet format has no URL",
         ),
+        (
+            [{"protocol": {}}, {"metaData": {"numFiles": 3}}],
+            "without a file, and says that the table has some",
+        ),
+        ([{"protocol": {}}, {"metaData": {"numFiles": 0}}], "the table has no files"),
     ],
 )
 def test_an_answer_that_is_not_one_of_a_query_is_described(
