@@ -26,7 +26,7 @@ import orjson
 
 from gateway.authentication.credential_table import configured_recipients
 from gateway.catalog.catalog import Catalog, SharedTable
-from gateway.catalog.stored_shares import IN_CONFIGURATION
+from gateway.catalog.stored_shares import IN_CONFIGURATION, StoredShares
 from gateway.cli.check_credentials import CredentialFinding, check_credentials, notes
 from gateway.cli.check_storages import Stage, StorageFinding, TableStage, check_storages
 from gateway.cli.discovered_state import discovered_state, stored_shares
@@ -37,7 +37,7 @@ from gateway.cli.whole_numbers import process_count
 from gateway.config import Config, load
 from gateway.config.database import DatabasePlace
 from gateway.config.directory_access import check_session_policies
-from gateway.database.errors import DatabaseError, DatabaseMissing
+from gateway.database.errors import DatabaseEarlier, DatabaseError, DatabaseMissing
 from gateway.errors import GatewayError
 from gateway.governance.audited_database import change_problems
 from gateway.protocol import client_features
@@ -103,11 +103,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     config = load(arguments.config)
+    stored: StoredShares = {}
+    unread = []
     try:
         stored = stored_shares(config)
+    except DatabaseEarlier as earlier:
+        unread.append(f"the shares and recipients of the database are not checked: {earlier}")
     except (OSError, ValueError):
         # A problem of the start.
-        stored = {}
+        pass
     discovered = discovered_state(config, stored)
     state = discovered.state
     try:
@@ -124,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     troubles = list(start_problems(config, workers=arguments.workers))
     checked = Checked(
-        [*discovered.lines()], findings, storages, credentials, refused, troubles, [*notes(config)]
+        [*discovered.lines()], findings, storages, credentials, refused, troubles, [*unread, *notes(config)]
     )
     # One of the configuration is shared in the place of a stored one of its name.
     is_shared = all(entry.reason == IN_CONFIGURATION for entry in discovered.left_out)
@@ -324,6 +328,9 @@ def read_recipients(config: Config) -> Mapping[str, str]:
             return {}
         check_not_taken_over(config.database_source)
         return read_once(DatabasePlace(config.database_source)).unreadable
+    except DatabaseEarlier:
+        # The first start updates it.
+        return {}
     except DatabaseError as reason:
         raise OSError(f"the recipients' database cannot be read: {reason}") from None
 

@@ -1,10 +1,11 @@
 """Errors of the database. Their texts are for operators: none has a statement, a parameter or a password.
 
 DatabaseError
-├── DatabaseMissing     there is no database yet
 ├── DatabaseUnusable    it cannot be reached, read or written
 │   └── DatabaseBusy    another program has locked it
-└── DatabaseOutdated    its schema is of another release
+├── DatabaseOutdated    its schema is of another release
+│   └── DatabaseEarlier of an earlier one
+└── DatabaseMissing     there is no database yet
 """
 
 from __future__ import annotations
@@ -37,3 +38,7 @@ class DatabaseBusy(DatabaseUnusable):
 
 class DatabaseOutdated(DatabaseError):
     """Raised for a schema of a newer gateway, or of an earlier one that may not be changed."""
+
+
+class DatabaseEarlier(DatabaseOutdated):
+    """Raised for a schema of an earlier gateway, which the next start of a server, or change, updates."""

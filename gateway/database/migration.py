@@ -21,7 +21,13 @@ from sqlalchemy import Connection, func, inspect, select, text
 
 from gateway.config.database import DatabasePlace
 from gateway.database.engine import Database
-from gateway.database.errors import DatabaseError, DatabaseMissing, DatabaseOutdated, DatabaseUnusable
+from gateway.database.errors import (
+    DatabaseEarlier,
+    DatabaseError,
+    DatabaseMissing,
+    DatabaseOutdated,
+    DatabaseUnusable,
+)
 from gateway.database.migrations import triggers
 from gateway.database.schema import CHANGES, GRANTS, HEAD, HISTORY, METADATA, RECIPIENTS, REPLICAS
 
@@ -47,7 +53,7 @@ def check_schema(database: Database, connection: Connection) -> None:
     if revision is None:
         raise _without_tables(database)
     if revision != HEAD:
-        raise DatabaseOutdated(OUTDATED)
+        raise DatabaseEarlier(OUTDATED)
     if not database.is_sqlite and not triggers.READ_TABLES.keys() <= _tables_with_triggers(connection):
         # pg_restore creates them after the rows: before, a part of the rows may be there.
         raise DatabaseUnusable("its triggers are missing: it is being restored, or was restored in part")
@@ -153,9 +159,8 @@ def _is_present(database: Database) -> bool:
     with database.reading() as connection:
         try:
             check_schema(database, connection)
-        except DatabaseOutdated:
-            # Reading the revision raises again if it is newer.
-            if database.path is None or _revision(connection) is None:
+        except DatabaseEarlier:
+            if database.path is None:
                 raise
             return False
     return True

@@ -27,7 +27,7 @@ class Layer:
 # From the top down. A module imports from its own layer and from layers below it.
 LAYERS = (
     Layer("__main__", 200),
-    Layer("cli", 4_600),
+    Layer("cli", 4_650),
     Layer("doctor", 2_600),
     Layer("demo", 700),
     Layer("server", 3_000, aiohttp=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import sqlite3
@@ -10,6 +11,7 @@ from contextlib import closing
 import pytest
 from support.gateway_app import Clock
 
+from gateway.__main__ import main
 from gateway.catalog.grants import Grant
 from gateway.config.database import DatabasePlace
 from gateway.database import migration
@@ -171,3 +173,20 @@ def test_a_file_that_cannot_be_copied_is_not_upgraded(path, release):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert content(path) == before
     assert beside(path) == ["recipients.db"]
+
+
+def test_check_takes_an_earlier_schema_of_a_server_for_one_that_the_start_updates(
+    postgresql, release, tmp_path, capsys
+):
+    place = postgresql.place(postgresql.new_database())
+    with RecipientDatabase(place, now_ms=Clock(NOW_MS)) as database:
+        database.add("alice", shares=["sales"])
+    file, url = tmp_path / "share.yaml", json.dumps(place.url.reveal())
+    file.write_text(f"version: 1\ngateway: {{anonymous: true, database: {url}}}\n")
+    release()
+    assert main(["check", "-c", str(file)]) == 0
+    assert "shares and recipients of the database are not checked" in capsys.readouterr().out
+    with RecipientDatabase(place, now_ms=Clock(NOW_MS), create=False) as database:
+        assert [record.comment for record in database.list()] == ["upgraded"]
+    assert main(["check", "-c", str(file)]) == 0
+    assert "not checked" not in capsys.readouterr().out
