@@ -151,7 +151,8 @@ class RecipientChanges(RecordedDatabase):
         """Check the names of shares to grant. Raises RecipientError."""
         known = None
         if self._known_shares is not None and not allow_absent:
-            known = {*self._known_shares(), *self.database.connection.scalars(select(SHARES.c.name))}
+            stored = (row.name for row in all_rows(self.database.connection, select(SHARES.c.name)))
+            known = {*self._known_shares(), *filter(is_text, stored)}
         folded = {*map(name_key, known or ())}
         for share in shares:
             check_share(share)

@@ -329,6 +329,16 @@ def test_a_deleted_recipient_is_gone_but_for_its_history(database, changes):
     assert database.show("alice").shares == ()
 
 
+def test_a_share_whose_name_is_no_text_keeps_no_recipient_from_others(tmp_path, clock):
+    place = DatabasePlace(tmp_path / "recipients.db")
+    with RecipientDatabase(place, now_ms=clock, known_shares=lambda: ["sales"]) as database:
+        with closing(sqlite3.connect(place.path)) as connection, connection:
+            connection.execute("INSERT INTO shares VALUES ('odd', CAST(x'ff' AS TEXT), '{}', 0)")
+        database.add("alice", shares=["sales"])
+        with pytest.raises(RecipientError, match="whose shares are: sales;"):
+            database.grant("alice", ["other"])
+
+
 def test_a_new_recipient_gets_nothing_of_one_that_sql_has_deleted(tmp_path, clock):
     place = DatabasePlace(tmp_path / "recipients.db")
     with RecipientDatabase(place, now_ms=clock) as database:
