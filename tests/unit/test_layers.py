@@ -49,7 +49,7 @@ LAYERS = (
     Layer("database", 1_300),
     Layer("telemetry", 1_900),
     Layer("protocol", 1_610),
-    Layer("spark", 12_000, native=True),
+    Layer("spark", 12_100, native=True),
     Layer("config", 5_025),
     Layer("errors", 200),
     Layer("report", 1_125),

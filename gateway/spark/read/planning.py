@@ -133,6 +133,12 @@ def list_range(
 ) -> Listing:
     """List a range of versions: its change data, or its files. If all are read at once, of many outlines."""
     query = Query({**range_of, "includeHistoricalMetadata": True}, changes, options.max_files_per_page)
+    last = range_of.get("endingVersion")
+
+    def is_in_range(version: int | None) -> bool:
+        # The end is a hint to the server, which may answer later versions, too.
+        return last is None or version is None or version <= last
+
     outlines: dict[int, VersionOutline] = {}
     pages: list[RawPage] = []
     pending: list[RawPage] = []
@@ -143,8 +149,14 @@ def list_range(
             for raw in pending:
                 add_outlines(outlines, raw.lines)
             pending = []
-    files = tuple(file for raw in pending for file in raw.parsed())
-    return replace(_listing(query, pages), files=_once(query, files), versions=outlines)
+    files = tuple(file for raw in pending for file in raw.parsed() if is_in_range(file.version))
+    listing = _listing(query, pages)
+    return replace(
+        listing,
+        files=_once(query, files),
+        later_heads=tuple(head for head in listing.later_heads if is_in_range(head.version)),
+        versions={version: outline for version, outline in outlines.items() if is_in_range(version)},
+    )
 
 
 def partitions_of(

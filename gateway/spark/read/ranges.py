@@ -54,9 +54,14 @@ def add_outlines(outlines: dict[int, VersionOutline], lines: Iterable[bytes]) ->
 def range_again(origin: Origin, mark: int, bucket: int, buckets: int) -> list[DataFile]:
     """Return the files of a bucket of the versions that the origin's query is of. Raises StaleListing."""
     marks, files, stated = 0, list[DataFile](), set[int | None]()
+    last = origin.query.parameters["endingVersion"]
     for page in ShareClient(origin.profile, origin.table).raw_pages(origin.query):
-        marks += sum(_mark(_short(line)) for line in page.lines)
+        outlines: dict[int, VersionOutline] = {}
+        add_outlines(outlines, page.lines)
+        marks += sum(outline.mark for version, outline in outlines.items() if version <= last)
         for file in page.parsed():
+            if (file.version or 0) > last:
+                continue
             if file.kind is FileKind.CDC:
                 stated.add(file.version)
             if crc32(file.id.encode()) % buckets == bucket:

@@ -162,8 +162,10 @@ DELTA_HEAD = [HEAD[0], METADATA]
 END = {"endStreamAction": {}}
 
 
-def planned(lines: list[Any], monkeypatch: pytest.MonkeyPatch, again: list[Any], **given: str) -> Any:
-    """What the tasks of a stream's batch read, whose tasks are answered other lines."""
+def planned(
+    lines: list[Any], monkeypatch: pytest.MonkeyPatch, again: list[Any], later: Any = (), **given: str
+) -> Any:
+    """What the tasks of a stream's batch read, whose tasks are answered other lines, then `later` ones."""
     monkeypatch.setattr(planning, "_MOST_KEPT_FILES", 1)
     with listening() as server:
         profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
@@ -176,7 +178,7 @@ def planned(lines: list[Any], monkeypatch: pytest.MonkeyPatch, again: list[Any],
         for one in partitions:
             first, last = (one.origin.query.parameters[f"{end}ingVersion"] for end in ("start", "end"))
             mine = [line for line in again if "file" not in line or first <= line["file"]["version"] <= last]
-            server.say(*DELTA_HEAD, *mine, END)
+            server.say(*DELTA_HEAD, *mine, *later, END)
             found += [(task.file.id, task.change_type) for task in one.listed().tasks]
         assert len(partitions) >= len(found)
         return sorted(found)
@@ -222,6 +224,17 @@ def test_versions_that_have_other_files_later_are_an_error(
 ) -> None:
     with pytest.raises(StaleListing, match="read it again"):
         planned(VERSION, monkeypatch, again)
+
+
+@pytest.mark.parametrize("feed", ["true", "false"])
+def test_files_after_the_end_of_a_range_are_of_the_next_batch(
+    monkeypatch: pytest.MonkeyPatch, feed: str
+) -> None:
+    """The end of a range is a hint: a server may answer files of later versions, also to the tasks."""
+    later = [file_line("add", "later", 10)]
+    monkeypatch.setattr(ShareStreamReader, "_check_start", lambda _reader, _start: None)
+    found = planned([*VERSION, *later], monkeypatch, VERSION, later=later, readChangeFeed=feed)
+    assert [name for name, _ in found] == [f"a{number}" for number in range(9)]
 
 
 def test_versions_that_remove_rows_are_left_out_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
