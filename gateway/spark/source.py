@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.utils import to_str
 
 from gateway.client.actions import TableHead
+from gateway.client.pages import Query
 from gateway.client.transport import HttpError
 from gateway.spark.read.directory import table_directory
 from gateway.spark.read.options import ReadOptions
@@ -225,6 +226,9 @@ def _load(options: ReadOptions) -> TableHead:
     """
     client = options.client()
     head = client.head(options.at())
+    if options.version_as_of not in {None, head.version}:
+        # Servers that do not know the version of this request answer the latest one, but not to a query.
+        head = next(client.pages(Query(options.at(), max_files=options.max_files_per_page))).head
     end, time = options.ending_version, options.ending_timestamp
     if not options.read_change_feed or head.column_mapping_mode == "none":
         return head

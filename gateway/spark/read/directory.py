@@ -47,8 +47,9 @@ def table_directory(options: ReadOptions) -> TableDirectory:
     if head.auxiliary_locations:
         raise NoDirectoryAccess("files of the table are outside of its directory")
     version = client.version() if head.version is None else head.version
-    if options.expected_version not in {None, version}:
-        raise NoDirectoryAccess(f"the server answered version {version}, not {options.expected_version}")
+    for wanted in (options.expected_version, options.version_as_of):
+        if wanted not in {None, version}:
+            raise NoDirectoryAccess(f"the server answered version {version}, not {wanted}")
     return _with_keys(client.temporary_credentials(), version)
 
 

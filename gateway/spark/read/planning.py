@@ -73,7 +73,16 @@ def list_version(options: ReadOptions, version: int, *, whole: bool) -> Listing:
     """List the files of a version (history sharing), or outlines of many ones if all are read at once."""
     client, query = options.client(), Query({"version": version}, max_files=options.max_files_per_page)
     pages = client.pages(query)
-    return _listing_of_many(client, query, pages) if whole else _listing(query, list(pages))
+    listing = _listing_of_many(client, query, pages) if whole else _listing(query, list(pages))
+    check_version(listing.head, version)
+    return listing
+
+
+def check_version(answered: TableHead, *wanted: int | None) -> None:
+    """Raise UnsupportedTable if a server answered another version than one that is wanted."""
+    for version in wanted:
+        if version not in {None, answered.version}:
+            raise UnsupportedTable(f"the server answered version {answered.version}, not {version}")
 
 
 def plan_snapshot(options: ReadOptions, loaded: TableHead) -> list[InputPartition]:
@@ -230,7 +239,7 @@ def _pieces(origin: Origin, group: list[tuple[int, VersionOutline]], target: int
 def _loaded_pages(
     client: ShareClient, options: ReadOptions, loaded: TableHead
 ) -> tuple[Query, Iterator[Page]]:
-    """List the loaded version: the latest one by the server's refresh token, an older one by its number.
+    """List the loaded version: the latest by the server's refresh token, an older one as it was asked for.
 
     Raises UnsupportedTable when only a later version can be had.
     """
@@ -242,7 +251,8 @@ def _loaded_pages(
 
     number = {} if loaded.version is None else {"version": loaded.version}
     if options.at():
-        query, first, pages = opened(number or options.at())
+        # Not by the number of the load: not all servers know a version or a time of metadata.
+        query, first, pages = opened(options.at())
     else:
         query, first, pages = opened({"includeRefreshToken": True})
         if number and first.version != loaded.version:
@@ -252,8 +262,12 @@ def _loaded_pages(
                 # The answer of servers to a version of a table that is shared without history.
                 if not error.is_refusal:
                     raise
-    if options.expected_version not in {None, first.version}:
-        raise UnsupportedTable(f"the server answered version {first.version}, not {options.expected_version}")
+    check_version(first.head, options.expected_version, options.version_as_of)
+    if options.timestamp_as_of is not None and first.version != loaded.version:
+        raise UnsupportedTable(
+            f"at that time the server answers version {first.version}, and the metadata of version "
+            f"{loaded.version}: give versionAsOf"
+        )
     check_dataframe(loaded, first.head)
     if number and first.version != loaded.version:
         # Another use of the DataFrame, perhaps in the same query, has read the loaded one.

@@ -97,9 +97,10 @@ def test_options_without_effect_and_other_versions_are_refused(answers: Answers)
     with pytest.raises(ValueError, match="predicateHints has no effect"):
         table_directory(options(answers, predicateHints="a = 1"))
     assert answers.requests == []
-    answers.say(*head())
-    with pytest.raises(NoDirectoryAccess, match="answered version 1, not 2"):
-        table_directory(options(answers, expectedVersion="2"))
+    for name in ("expectedVersion", "versionAsOf"):
+        answers.say(*head())
+        with pytest.raises(NoDirectoryAccess, match="answered version 1, not 2"):
+            table_directory(options(answers, **{name: "2"}))
     answers.say({"message": "not yours"}, status=403)
     with pytest.raises(HttpError, match="not yours"):
         table_directory(options(answers))

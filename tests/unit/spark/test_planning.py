@@ -15,9 +15,10 @@ from tables.demo import CITIES, ORDER_CHANGES, ORDERS, in_any_order
 from gateway.client.actions import TableHead, UnsupportedTable
 from gateway.client.files import StaleListing
 from gateway.client.transport import HttpError
+from gateway.spark import source
 from gateway.spark.read import planning
 from gateway.spark.read.options import ReadOptions
-from gateway.spark.read.planning import NothingNew, plan_changes, plan_snapshot
+from gateway.spark.read.planning import NothingNew, list_version, plan_changes, plan_snapshot
 from gateway.spark.read.reading import PagePartition, RangePartition, read_partition
 from gateway.spark.read.schema import CHANGE_FIELDS, shared_schema
 from gateway.spark.read.streaming import ShareStreamReader
@@ -201,6 +202,52 @@ def test_a_file_that_is_listed_twice_is_an_error(plan: Any, vector: Any) -> None
         server.say(*DELTA_HEAD, *VERSION, again, END, **{"Delta-Table-Version": "4"})
         with pytest.raises(UnsupportedTable, match="twice"):
             plan(options, loaded)
+
+
+def wide_head(*names: str) -> list[Any]:
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in names]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    return [HEAD[0], {"metaData": {"schemaString": schema}}]
+
+
+@pytest.mark.parametrize(
+    ("at", "answered", "reason"),
+    [
+        ({"versionAsOf": "5"}, ["9", "5", "5"], None),
+        ({"versionAsOf": "5"}, ["9", "9", "9"], "answered version 9, not 5"),
+        ({"versionAsOf": "5"}, ["5", "9"], "answered version 9, not 5"),
+        ({"timestampAsOf": "2024-01-01T00:00:00Z"}, ["5", "5"], None),
+        ({"timestampAsOf": "2024-01-01T00:00:00Z"}, ["9", "5"], "version 5, and the metadata of version 9"),
+    ],
+)
+def test_a_past_version_is_read_or_an_error_where_metadata_are_of_the_latest_one(
+    at: dict[str, str], answered: list[str], reason: str | None
+) -> None:
+    """Servers by the protocol's first releases know a version and a time of a query alone."""
+    with listening() as server:
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        options = parsed(json.dumps(profile), "s.d.t", **at)
+        heads = {"5": wide_head("n"), "9": wide_head("n", "added")}
+        for version in answered:
+            lines = [file_line("add", f"of-{version}", int(version)), END]
+            server.say(*heads[version], *lines, **{"Delta-Table-Version": version})
+        loaded = source._load(options)
+        if reason is not None:
+            with pytest.raises(UnsupportedTable, match=reason):
+                plan_snapshot(options, loaded)
+            return
+        assert shared_schema(loaded).names == ["n"]
+        partitions: Any = plan_snapshot(options, loaded)
+    assert [task.file.id for one in partitions for task in one.tasks] == ["of-5"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_stream_begins_with_the_version_that_was_asked_for(*, whole: bool) -> None:
+    with listening() as server:
+        profile = {"shareCredentialsVersion": 1, "endpoint": server.url, "bearerToken": "t"}
+        server.say(*DELTA_HEAD, *VERSION, END, **{"Delta-Table-Version": "9"})
+        with pytest.raises(UnsupportedTable, match="answered version 9, not 7"):
+            list_version(parsed(json.dumps(profile), "s.d.t"), 7, whole=whole)
 
 
 def test_the_files_of_one_version_are_in_one_bucket_each(monkeypatch: pytest.MonkeyPatch) -> None:
