@@ -112,20 +112,20 @@ class Answers:
     def counts(self, rows: int) -> list[str]:
         """Describe numbers and files of the listing that are not those of the log, or of its `rows`."""
         at, whole = self._at, self._whole
-        if whole.head.version != self.version:
-            return []
-        lines = count_differences(self.head, whole, rows) + self._file_differences("the listing", whole)
+        self._check_pinned(whole)
+        lines = head_differences("the listing", whole.head, self.own)
+        lines += count_differences(self.head, whole, rows) + self._file_differences("the listing", whole)
         if rows:
             limit = max(1, rows // 2)
             limited = self._listed(Query({**at, "limitHint": limit}))
+            self._check_pinned(limited)
             lines += limit_differences(limited, limit, whole)
             lines += self._file_differences(f"limitHint {limit}", limited, has_all=False)
         return lines
 
     def statistics(self) -> list[str]:
         """Describe statistics of the listing that do not hold for the rows of their files."""
-        if self._whole.head.version != self.version:
-            return []
+        self._check_pinned(self._whole)
         return bound_differences(self.log, self.own, self._part, self.seed, self._whole.facts)
 
     def versions(self, older: Written) -> list[str]:
@@ -225,8 +225,7 @@ class Answers:
             listing = self._listed(Query(self._at, is_parquet=True))
         except HttpError as error:
             return [f"the parquet format: {_told(error)}"]
-        if listing.head.version != self.version:
-            return []
+        self._check_pinned(listing)
         lines = head_differences("the parquet format", listing.head, self.own)
         return lines + self._file_differences("the parquet format", listing)
 
@@ -246,6 +245,9 @@ class Answers:
     def _facts(self) -> Counter[FileFacts]:
         return facts_of_log(self.log, self.version, self._part)
 
+    def _check_pinned(self, listing: Listed) -> None:
+        check_pinned(self.client, listing.head.version, self.version, has_history=self.has_history)
+
     def _listed(self, query: Query) -> Listed:
         return listed(self.client, replace(query, has_stats=True), self._part)
 
@@ -257,6 +259,14 @@ class Answers:
         return file_differences(
             answer, served.facts, self._facts if expected is None else expected, has_all=is_whole
         )
+
+
+def check_pinned(
+    client: ShareClient, answered: int | None, version: int | None, *, has_history: bool
+) -> None:
+    """Raise NotCompared for an answer of a later version of a table that is shared without history."""
+    if answered != version and not has_history and client.version() != version:
+        raise NotCompared("the table has a new version meanwhile")
 
 
 def head_differences(answer: str, served: TableHead, expected: TableHead) -> list[str]:

@@ -15,6 +15,7 @@ from gateway.client.transport import HttpError, Transport
 from gateway.config.locations import Location
 from gateway.spark.native_logs import answered_files, s3_settings
 from gateway.spark.read.directory import s3_keys
+from gateway.spark.verify.answers import check_pinned
 from gateway.spark.verify.errors import NotCompared
 from gateway.times import epoch_ms
 
@@ -42,6 +43,7 @@ def compare_directory(
     by_url: set[FileKey] = set()
     scheme = "delta"
     for page in client.pages(Query(parameters)):
+        check_pinned(client, page.version, version, has_history=has_history)
         for file in page.files:
             vector = file.deletion_vector
             place = (vector.offset, vector.size_bytes, vector.cardinality) if vector else None

@@ -31,6 +31,7 @@ from gateway.config.networks import parse_networks
 from gateway.config.secret import Secret
 from gateway.config.storages.s3 import S3Entry
 from gateway.spark.verify.directory import compare_directory
+from gateway.spark.verify.errors import NotCompared
 from gateway.storage.aws.credentials import S3Credentials
 from gateway.storage.aws.vendor import issued_session
 from gateway.storage.vending.credential import CredentialRequest
@@ -204,7 +205,7 @@ def test_the_files_of_the_directory_are_those_of_the_urls(
 
 @pytest.mark.parametrize("table", TABLES)
 def test_verify_finds_the_same_files_by_both_ways(
-    store: S3Server, gateway: RunningGateway, table: str
+    store: S3Server, gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     client = ShareClient(Profile.load(str(gateway.profile)), TableName.parse(f"demo.default.{table}"))
     head = client.head()
@@ -214,6 +215,9 @@ def test_verify_finds_the_same_files_by_both_ways(
         found = compare_directory(client, head.version, has_history=has_history, environment=environment)
         assert found == []
     if table == "orders":
+        with pytest.raises(NotCompared, match="new version meanwhile"):
+            compare_directory(client, 0, has_history=False, environment=environment)
+        monkeypatch.setattr(client, "version", lambda: 0)
         earlier = compare_directory(client, 0, has_history=False, environment=environment)
         assert len([line for line in earlier if "files" in line]) == 2
 

@@ -1,0 +1,73 @@
+"""What verify makes of answers about another version than the one that it compares."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.client.actions import TableHead
+from gateway.client.pages import Page
+from gateway.spark.targets import Target
+from gateway.spark.verify import answers
+from gateway.spark.verify.answers import Answers
+from gateway.spark.verify.errors import NotCompared
+from gateway.spark.verify.own_log import Written
+
+SCHEMA = json.dumps({"type": "struct", "fields": []})
+HEAD = TableHead(SCHEMA, (), {}, version=5, num_files=0, size_bytes=0)
+
+
+def answers_of(
+    monkeypatch: pytest.MonkeyPatch, listed: int, latest: int, *, has_history: bool, written: Any = (5,)
+) -> Answers:
+    """Answers about version 5, of a server that lists another version. `written`: the versions of the log."""
+    pages = [Page(replace(HEAD, version=listed), (), listed)]
+    client: Any = SimpleNamespace(pages=lambda _query: iter(pages), version=lambda: latest)
+    snapshot = SimpleNamespace(numOfFiles=lambda: 0)
+    log: Any = SimpleNamespace(
+        snapshot=lambda _version: snapshot, at=lambda _version: SimpleNamespace(has_feed=False)
+    )
+    monkeypatch.setattr(answers, "own_head", lambda _log, version: replace(HEAD, version=version))
+    monkeypatch.setattr(answers, "facts_of_log", lambda *_words: Counter())
+    monkeypatch.setattr(answers, "bound_differences", lambda *_words: [])
+    looks = iter([written] if isinstance(written[0], int) else written)
+    monkeypatch.setattr(answers, "latest_versions", lambda _log: [Written(one, 0) for one in next(looks)])
+    return Answers(client, HEAD, log, Target("s.d.t", "/t"), 1, has_history, late_ms=1 << 50)
+
+
+CHECKS = ("counts", "parquet", "statistics")
+
+
+def check(one: Answers, name: str) -> list[str]:
+    lines: list[str] = one.counts(0) if name == "counts" else getattr(one, name)()
+    return lines
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_listing_of_a_newer_version_is_not_compared(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    with pytest.raises(NotCompared, match="new version meanwhile"):
+        check(answers_of(monkeypatch, 6, 6, has_history=False), name)
+    assert check(answers_of(monkeypatch, 5, 6, has_history=False), name) == []
+
+
+@pytest.mark.parametrize("name", ["counts", "parquet"])
+@pytest.mark.parametrize(("latest", "has_history"), [(6, True), (5, False)])
+def test_a_listing_of_another_version_than_was_asked_for_is_a_difference(
+    monkeypatch: pytest.MonkeyPatch, name: str, latest: int, *, has_history: bool
+) -> None:
+    lines = check(answers_of(monkeypatch, 6, latest, has_history=has_history), name)
+    assert any("the version differs from the log" in line for line in lines)
+
+
+def test_a_version_that_is_committed_during_the_questions_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick = answers_of(monkeypatch, 5, 6, has_history=True, written=[[5], [6, 5]])
+    assert quick.metadata() == []
+    false = answers_of(monkeypatch, 5, 7, has_history=True, written=[[5], [6, 5]])
+    assert false.metadata() == ["version 7 is reported as the latest, but the log has version 6"]
