@@ -126,6 +126,8 @@ class TableLog:
         try:
             yield from (json.loads(line) for line in self._lines(self._file(number)) if line.strip())
         except Py4JJavaError as error:
+            if not java.is_missing(error):
+                raise
             raise FileNotFoundError(f"version {number} is not in the log") from error
 
     def changes(self, first: int, last: int) -> DataFrame:
@@ -256,7 +258,9 @@ class TableLog:
         """Return what tells the commit of a version from another one of that number; empty if it is gone."""
         try:
             status = self._status(number)
-        except Py4JJavaError:
+        except Py4JJavaError as error:
+            if not java.is_missing(error):
+                raise
             return ""
         return f"{status.getModificationTime()}-{status.getLen()}"
 
