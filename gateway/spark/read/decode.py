@@ -230,12 +230,12 @@ class FileDecoder:
             if isinstance(column, _Constant):
                 arrays.append(pa.repeat(column.value, count))
                 continue
-            array = batch.column(batch.schema.get_field_index(column.file_name))
             try:
-                array = plain_array(array)
+                # By the name, since the index of one that the file has twice is that of the last column.
+                array = plain_array(batch.column(column.file_name))
                 array = array if chosen is None else array.take(chosen)
                 arrays.append(reading.conform(array, column.field.dataType, column.wanted))
-            except pa.ArrowException:
+            except (KeyError, pa.ArrowException):
                 # Its text has the value.
                 kind = column.wanted.simpleString()
                 raise UnsupportedTable(f"column {column.field.name} cannot be read as {kind}") from None

@@ -53,6 +53,12 @@ class TestDecoding:
         answer = decode(head(field("a", "long"), field("b", "string")), pa.table({"a": [1, 2]}))
         assert answer.to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": None}]
 
+    def test_a_column_that_a_file_has_twice_is_an_error(self) -> None:
+        data = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ["a", "a", "b"])
+        with pytest.raises(UnsupportedTable, match="column a cannot be read as bigint"):
+            decode(head(field("a", "long"), field("b", "long")), data)
+        assert decode(head(field("b", "long")), data).to_pylist() == [{"b": 3}]
+
     @pytest.mark.parametrize("mode", ["none", "name", "id"])
     def test_the_columns_of_a_wide_file_are_looked_at_once(
         self, monkeypatch: pytest.MonkeyPatch, mode: str
