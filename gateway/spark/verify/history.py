@@ -59,6 +59,7 @@ def subject_of(target: Target, endpoint: str, what: Mapping[str, object]) -> str
         target.table,
         target.location,
         target.start_version,
+        target.history,
         target.condition,
         sorted(target.properties.items()),
         sorted(what.items()),

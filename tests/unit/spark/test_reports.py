@@ -326,6 +326,7 @@ def test_a_subject_is_a_table_with_all_that_is_compared(monkeypatch: pytest.Monk
             {"table": "s.d.u"},
             {"location": "/u"},
             {"start_version": 4},
+            {"history": True},
             {"condition": None},
             {"properties": {"area": "y"}},
         )
