@@ -110,7 +110,7 @@ def read_where(spark: SparkSession, table: str, condition: str, **options: Any) 
     """
     # A DataFrameReader keeps its options, so the caller's reader would send the hint with later loads.
     reading = spark.read.format(FORMAT).options(**_with_zone(spark, options))
-    if not any(part in condition and spark.conf.get(name) == "true" for part, name in _OWN_READINGS):
+    if not any(part in condition and _is_on(spark, name) for part, name in _OWN_READINGS):
         reading = reading.option("predicateHints", condition)
     return reading.load(table).where(condition)
 
@@ -181,6 +181,11 @@ def run_available_now(
             "the query ended by itself, perhaps with unread files: start it without a trigger that ends it"
         )
     return query
+
+
+def _is_on(spark: SparkSession, name: str) -> bool:
+    # Spark keeps the text that was set.
+    return str(spark.conf.get(name)).strip().lower() == "true"
 
 
 def _with_zone(spark: SparkSession, options: Mapping[str, Any]) -> dict[str, Any]:
