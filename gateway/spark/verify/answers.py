@@ -25,7 +25,7 @@ from gateway.spark.targets import Target
 from gateway.spark.verify.bounds import bound_differences
 from gateway.spark.verify.compare import compare_schemas
 from gateway.spark.verify.counts import Listed, count_differences, limit_differences, listed, row_differences
-from gateway.spark.verify.errors import NotCompared
+from gateway.spark.verify.errors import NotCompared, is_lasting
 from gateway.spark.verify.files import (
     FileFacts,
     Part,
@@ -136,8 +136,8 @@ class Answers:
         version, name = older.version, f"version {older.version}"
         try:
             expected, facts = own_head(self.log, version), facts_of_log(self.log, version, self._part)
-        except _UNREADABLE:
-            raise NotCompared("Spark cannot read it: its commits are gone") from None
+        except _UNREADABLE as error:
+            raise _not_compared(error, "commits") from None
         lines = []
         questions: dict[str, dict[str, object]] = {name: {"version": version}}
         if has_own_time(self.log, older):
@@ -164,8 +164,8 @@ class Answers:
     def _rows_of(self, version: int) -> int:
         try:
             return within_rule(self.log.table(version), self.target).count()
-        except _UNREADABLE:
-            raise NotCompared("Spark cannot read it: its files are gone") from None
+        except _UNREADABLE as error:
+            raise _not_compared(error, "files") from None
 
     @property
     def streamed(self) -> tuple[int, int]:
@@ -259,6 +259,11 @@ class Answers:
         return file_differences(
             answer, served.facts, self._facts if expected is None else expected, has_all=is_whole
         )
+
+
+def _not_compared(error: Exception, what: str) -> Exception:
+    """Return what to raise for an error of Spark: itself, where the next run may be without it."""
+    return NotCompared(f"Spark cannot read it: its {what} are gone") if is_lasting(error) else error
 
 
 def check_pinned(

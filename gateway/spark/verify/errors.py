@@ -15,6 +15,12 @@ class NotCompared(Exception):
     """Raised for what cannot be compared for a reason that is not the server's; the text says it."""
 
 
+def is_lasting(error: BaseException) -> bool:
+    """Return whether Spark fails so in every run: by a condition of Delta, or for a file that is gone."""
+    kind = kind_of(error)
+    return kind.startswith("DELTA_") or kind.endswith(("FileNotFoundException", "FILE_NOT_EXIST"))
+
+
 def described(error: BaseException, *, has_values: bool) -> str:
     """Describe an error. Without values only by its kind, because messages quote values."""
     if kind_of(error) == NAMED_ALONE:

@@ -39,7 +39,7 @@ from gateway.spark.verify.compare import (
 )
 from gateway.spark.verify.digest import digest, digests, quoted
 from gateway.spark.verify.directory import compare_directory
-from gateway.spark.verify.errors import NotCompared, described
+from gateway.spark.verify.errors import NotCompared, described, is_lasting
 from gateway.spark.verify.history import Proof
 from gateway.spark.verify.predicates import Predicate, draw_predicates
 from gateway.spark.verify.readings import Filtered, Found, read_all, remark_on, use_differences
@@ -305,12 +305,13 @@ class Verification:
             shared = self._read_share(readChangeFeed="true", **versions)
             self._check(name, partial(self._compare_changes, shared, direct))
         except Exception as error:
-            # Spark itself cannot read some, such as over a rename.
+            # Spark itself cannot read some, such as over a rename or of files that are gone.
             reason = error if direct is None else _failure(direct)
             if reason is None:
                 raise
             message = described(reason, has_values=self._options.shown_rows > 0)
-            self._skip(name, f"Spark cannot read them directly: {message}")
+            lasts = is_lasting(reason)
+            self._skip(name, f"Spark cannot read them directly: {message}", is_expected=lasts)
 
     def _compare_changes(self, shared: DataFrame, direct: DataFrame) -> list[str]:
         schema = compare_schemas(shared.schema, direct.schema)
@@ -359,9 +360,9 @@ class Verification:
 
 
 def _failure(frame: DataFrame) -> Exception | None:
-    """Return the error of a DataFrame's first row; None if Spark can read it."""
+    """Return the error of a DataFrame; None if Spark can read all of its rows."""
     try:
-        frame.limit(1).collect()
+        digest(frame)
     except Exception as error:  # noqa: BLE001 - for a report
         return error
     return None

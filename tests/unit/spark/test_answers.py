@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from gateway.client.actions import TableHead
 from gateway.client.pages import Page
@@ -16,7 +17,9 @@ from gateway.spark.targets import Target
 from gateway.spark.verify import answers
 from gateway.spark.verify.answers import Answers
 from gateway.spark.verify.errors import NotCompared
+from gateway.spark.verify.one_table import Verification
 from gateway.spark.verify.own_log import Written
+from gateway.spark.verify.results import TableResult, VerifyOptions
 
 SCHEMA = json.dumps({"type": "struct", "fields": []})
 HEAD = TableHead(SCHEMA, (), {}, version=5, num_files=0, size_bytes=0)
@@ -71,3 +74,54 @@ def test_a_version_that_is_committed_during_the_questions_is_no_difference(
     assert quick.metadata() == []
     false = answers_of(monkeypatch, 5, 7, has_history=True, written=[[5], [6, 5]])
     assert false.metadata() == ["version 7 is reported as the latest, but the log has version 6"]
+
+
+def java_error(kind: str) -> Py4JJavaError:
+    """An exception of Java: of a condition of Delta, or of a class."""
+
+    def condition() -> str:
+        if kind.startswith("DELTA_"):
+            return kind
+        raise Py4JError
+
+    simple = SimpleNamespace(getSimpleName=lambda: kind)
+    thrown: Any = SimpleNamespace(
+        _target_id="o1", getCause=lambda: None, getCondition=condition, getClass=lambda: simple
+    )
+    return Py4JJavaError("", thrown)
+
+
+LASTING = ("DELTA_LOG_FILE_NOT_FOUND", "FileNotFoundException")
+ERRORS = [*((kind, True) for kind in LASTING), ("SocketTimeoutException", False)]
+
+
+@pytest.mark.parametrize(("kind", "lasts"), ERRORS)
+def test_an_older_version_is_left_out_where_its_commits_are_gone_and_else_an_error(
+    monkeypatch: pytest.MonkeyPatch, kind: str, *, lasts: bool
+) -> None:
+    one = answers_of(monkeypatch, 5, 5, has_history=True)
+
+    def fail(_log: Any, _version: int) -> TableHead:
+        raise java_error(kind)
+
+    monkeypatch.setattr(answers, "own_head", fail)
+    with pytest.raises(NotCompared if lasts else Py4JJavaError):
+        one.versions(Written(4, 0))
+
+
+@pytest.mark.parametrize(("kind", "lasts"), ERRORS)
+def test_change_data_that_spark_cannot_read_now_leave_a_table_unproved(kind: str, *, lasts: bool) -> None:
+    class Failing:
+        def __getattr__(self, _name: str) -> Any:
+            return lambda *_words, **_options: self
+
+        def load(self, _location: str) -> Any:
+            raise java_error(kind)
+
+    one: Any = Verification.__new__(Verification)
+    one._result, one._target, one._head = TableResult("s.d.t"), Target("s.d.t", "/t"), HEAD
+    one._options, one._history = VerifyOptions(shown_rows=0), True
+    one._spark, one._first_change_version = SimpleNamespace(read=Failing()), lambda: 1
+    one._check_changes()
+    assert one._result.outcome == ("equal" if lasts else "unproved")
+    assert "Spark cannot read them directly" in one._result.checks[0].skipped

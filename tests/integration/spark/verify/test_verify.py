@@ -295,6 +295,26 @@ def test_changes_that_spark_cannot_read_either_are_skipped(spark: Any, tmp_path:
     assert "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" in (changes.skipped or "")
 
 
+def test_changes_whose_files_are_gone_are_skipped(spark: Any, tmp_path: Path) -> None:
+    """The first row is that of the latest version, whose file is there."""
+    path = tmp_path / "vacuumed"
+    table = f"delta.`{path}`"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    for statement in ("INSERT INTO {} VALUES (1)", "DELETE FROM {}", "VACUUM {} RETAIN 0 HOURS"):
+        spark.sql(statement.format(table))
+    spark.sql(f"INSERT INTO {table} SELECT id FROM range(0, 5000, 1, 1)")
+    server = PlainServer({"t": path})
+    try:
+        (result,) = verify(spark, server.profile, [Target("s.d.t", str(path), history=True)], FAST)
+    finally:
+        server.close()
+    assert (result.outcome, result.error) == ("equal", None)
+    (changes,) = [check for check in result.checks if check.name.startswith("changes")]
+    assert "FILE_NOT_EXIST" in (changes.skipped or "")
+
+
 RULES = {
     "partitioned": "part = recipient.part OR part IS NULL AND day BETWEEN date '2024-01-01' AND "
     "date '2024-01-02'",
