@@ -29,6 +29,11 @@ QUIET = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
+WHOLE_FILES = {
+    # A file that cannot be read is an error, and not the absence of its rows.
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+}
 _LAPTOP = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -85,7 +90,7 @@ def delta_session(
     if active is not None:
         return active
     builder: Any = SparkSession.builder.appName(name)
-    for key, value in {**_DELTA, **QUIET}.items():
+    for key, value in {**_DELTA, **QUIET, **WHOLE_FILES}.items():
         builder = builder.config(key, value)
     # Times are compared as instants; a fixed zone makes reports equal on all machines.
     builder = builder.config("spark.sql.session.timeZone", "UTC")

@@ -18,21 +18,19 @@ from pyspark.sql import SparkSession
 
 from gateway.config.projections import Projection
 from gateway.spark import java
-from gateway.spark.session import with_settings
+from gateway.spark.session import WHOLE_FILES, with_settings
 
 SALT_PREFIX = "delta-gateway-salt-"
 """The start of a salt in plans, by which Spark keeps it out of its logs and its pages."""
 
-_MEANING = {
+MEANING = {
     # Texts of times and errors of casts depend on these.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     # A text of SQL is what it says: no variable of the process, such as `${env:HOME}`.
     "spark.sql.variable.substitute": "false",
-    # A file that cannot be read is an error, and not the absence of its rows.
-    "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.sql.files.ignoreCorruptFiles": "false",
+    **WHOLE_FILES,
 }
 _WORK = {
     # The job keeps files for a week at least. The table's property is for a longer memory of removals.
@@ -147,7 +145,7 @@ def rule_session(spark: SparkSession) -> SparkSession:
             with suppress(PySparkException):
                 session.conf.unset(name)
     chosen = {name: value for name, value in given.items() if not _is_of_rows(name)}
-    return with_settings(session, {**chosen, **_MEANING, **_WORK})
+    return with_settings(session, {**chosen, **MEANING, **_WORK})
 
 
 def _is_of_rows(name: str) -> bool:

@@ -16,6 +16,7 @@ from gateway.client.profile import Profile
 from gateway.client.server import Server
 from gateway.client.transport import HttpError
 from gateway.spark.opened_logs import OpenedLogs
+from gateway.spark.project.evaluation import MEANING
 from gateway.spark.session import session_like
 from gateway.spark.source import register
 from gateway.spark.targets import Target
@@ -26,7 +27,12 @@ from gateway.spark.verify.results import TableResult, VerifyOptions
 
 _MOVED_ATTEMPTS = 3
 _ALL = {
-    "spark.sql.session.timeZone": "UTC",
+    # Rules of recipients mean to Spark what they mean to the server, whatever a cluster sets.
+    **MEANING,
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    # Hashes of texts that are equal by a collation differ.
+    "spark.sql.legacy.collationAwareHashFunctions": "false",
     # Spark keeps the texts of a thousand plans for the web interface; that of a wide table takes megabytes.
     "spark.sql.maxPlanStringLength": "1000",
 }

@@ -57,4 +57,6 @@ def test_no_session_asks_java_where_each_column_is_made(monkeypatch: pytest.Monk
     )
     session.delta_session("tests")
     assert builder.settings.items() >= session.QUIET.items()
+    # Of no file that cannot be read, such as a log that is cut, are the rows left out.
+    assert builder.settings.items() >= session.WHOLE_FILES.items()
     assert not any(map(_is_of_rows, session.QUIET))

@@ -21,6 +21,7 @@ from gateway.spark.targets import Target, load_targets
 from gateway.spark.verify import one_table as verifying
 from gateway.spark.verify import tables as many_tables
 from gateway.spark.verify.compare import Comparison
+from gateway.spark.verify.digest import digest
 from gateway.spark.verify.errors import described
 from gateway.spark.verify.one_table import CONNECTOR_FORMAT
 from gateway.spark.verify.page import html
@@ -315,10 +316,19 @@ def test_changes_whose_files_are_gone_are_skipped(spark: Any, tmp_path: Path) ->
     assert "FILE_NOT_EXIST" in (changes.skipped or "")
 
 
+def test_texts_that_are_equal_by_a_collation_have_two_digests_whatever_a_cluster_sets(spark: Any) -> None:
+    with settings(spark, {"spark.sql.legacy.collationAwareHashFunctions": "true"}):
+        session = many_tables._sessions(spark)[True]
+    lower, upper = (digest(session.sql(f"SELECT '{text}' COLLATE UTF8_LCASE t")) for text in "aA")
+    assert lower != upper
+
+
+# A text is read as a value of its column's type, as by Spark's ANSI rules.
+OTHERWISE = {"spark.sql.ansi.enabled": "false", "spark.sql.caseSensitive": "true"}
 RULES = {
     "partitioned": "part = recipient.part OR part IS NULL AND day BETWEEN date '2024-01-01' AND "
     "date '2024-01-02'",
-    "partition_types": "(i <> 1 OR NOT b) AND m IN (0.5, 7.25) AND "
+    "partition_types": "(I <> '01' AND i IN ('00', '02', '3') OR NOT b) AND m IN (0.5, 7.25) AND "
     "at >= TIMESTAMP '2023-11-14T22:13:20.123457Z' AND n < TIMESTAMP_NTZ '2024-03-01 00:00:00'",
 }
 
@@ -342,7 +352,8 @@ def test_a_recipient_reads_what_spark_finds_by_the_rule_of_its_grants(
     with running_gateway(tmp_path, shares, {"recipients": [recipient]}) as gateway:
         configuration = tmp_path / "gateway.yaml"
         targets = load_targets(configuration, recipient="Tests")
-        results = verify(spark, str(gateway.profile), targets, replace(FAST, predicates=1))
+        with settings(spark, OTHERWISE):
+            results = verify(spark, str(gateway.profile), targets, replace(FAST, predicates=1))
         (whole,) = verify(spark, str(gateway.profile), load_targets(configuration, ["*.partitioned"]), FAST)
     assert [result.table for result in results] == ["s.default.partitioned", "s.default.partition_types"]
     for result in results:
