@@ -11,9 +11,10 @@ import codecs
 import configparser
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from string import Template
 
 from gateway.config.secret import Secret
 from gateway.storage.credentials import CredentialsUnavailable, check_header
@@ -55,7 +56,7 @@ def default_credentials(environment: Mapping[str, str], profile: str | None = No
             place="the variable {}",
         )
         if credentials is not None:
-            return credentials
+            return replace(credentials, expires=_end(environment))
     if needs_requests(environment, profile):
         return None
     name = profile or profile_name(environment)
@@ -88,12 +89,12 @@ def profile_name(environment: Mapping[str, str]) -> str:
 
 def credentials_file(environment: Mapping[str, str]) -> str:
     """Return the name of the shared credentials file."""
-    return environment.get("AWS_SHARED_CREDENTIALS_FILE") or _home(environment, "credentials")
+    return _file(environment, "AWS_SHARED_CREDENTIALS_FILE", "credentials")
 
 
 def configuration_file(environment: Mapping[str, str]) -> str:
     """Return the name of AWS's configuration file."""
-    return environment.get("AWS_CONFIG_FILE") or _home(environment, "config")
+    return _file(environment, "AWS_CONFIG_FILE", "config")
 
 
 def default_region(environment: Mapping[str, str], profile: str | None = None) -> str:
@@ -112,19 +113,20 @@ def checked_region(environment: Mapping[str, str], profile: str | None = None) -
     named = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     if not named or profile is not None:
         path = configuration_file(environment)
-        section = _section(path, _in_config(profile or profile_name(environment)))
+        section = _section(path, *_in_config(profile or profile_name(environment)))
         if section.get("region"):
             return check_header(section["region"], f"region of {path}")
     return check_header(named or DEFAULT_REGION, "the variable AWS_REGION or AWS_DEFAULT_REGION")
 
 
 def _sections(environment: Mapping[str, str], name: str) -> list[tuple[Path, Mapping[str, str]]]:
-    places = [(credentials_file(environment), name), (configuration_file(environment), _in_config(name))]
-    return [(Path(path), _section(path, section)) for path, section in places]
+    places = [(credentials_file(environment), [name]), (configuration_file(environment), _in_config(name))]
+    return [(Path(path), _section(path, *titles)) for path, titles in places]
 
 
-def _in_config(profile: str) -> str:
-    return "default" if profile == "default" else f"profile {profile}"
+def _in_config(profile: str) -> list[str]:
+    """Return the titles of a profile's section. AWS's own programs take the first one that is there."""
+    return [f"profile {profile}", *(["default"] if profile == "default" else [])]
 
 
 def _from(
@@ -152,12 +154,28 @@ def _from(
     )
 
 
-def _home(environment: Mapping[str, str], name: str) -> str:
-    return str(Path(environment.get("HOME", "/nonexistent"), ".aws", name))
+def _end(environment: Mapping[str, str]) -> datetime | None:
+    """Return the end of the keys of variables, as `aws configure export-credentials` writes it."""
+    variable = "AWS_CREDENTIAL_EXPIRATION"
+    text = environment.get(variable)
+    if not text:
+        return None
+    try:
+        end = datetime.fromisoformat(text)
+    except ValueError:
+        raise CredentialsUnavailable(f"the variable {variable} is no ISO 8601 time", lasting=True) from None
+    return end if end.tzinfo else end.replace(tzinfo=UTC)
 
 
-def _section(path: str, name: str) -> Mapping[str, str]:
-    """Return a section of a file; nothing of a file or a section that is not there.
+def _file(environment: Mapping[str, str], variable: str, name: str) -> str:
+    """Return the path of a file. No shell may have read the variable, as in a unit of systemd."""
+    home = environment.get("HOME", "/nonexistent")
+    path = Template(environment.get(variable) or f"~/.aws/{name}").safe_substitute(environment)
+    return str(Path(home, path[2:])) if path.startswith("~/") else path
+
+
+def _section(path: str, *names: str) -> Mapping[str, str]:
+    """Return the first section of a file that is there, of some names; nothing where none is.
 
     Raises CredentialsUnavailable, with the path, for a file that cannot be read or does not parse.
     """
@@ -170,9 +188,8 @@ def _section(path: str, name: str) -> Mapping[str, str]:
             )
         parser.read_string(content.decode())
         # Names may have quotes, as AWS's own programs read them: [profile "a name"].
-        named = [
-            title for title in parser.sections() if " ".join(shlex.split(title)) == name or title == name
-        ]
+        titles = [(title, " ".join(shlex.split(title))) for title in parser.sections()]
+        named = [forms[0] for name in names for forms in titles if name in forms]
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:

@@ -1,5 +1,6 @@
 """Credentials of AWS from variables and the shared file."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,53 @@ def test_a_region_of_a_file_that_does_not_parse_is_an_error_and_not_the_default_
     with pytest.raises(CredentialsUnavailable, match="config does not parse"):
         AwsIdentity(ENTRY, environment, default_region(environment)).request()
     assert AwsIdentity(ENTRY, environment | {"AWS_REGION": "eu-1"}, "eu-1").request()
+
+
+def test_the_default_profile_may_have_the_title_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws/config").write_text(
+        "[default]\nregion = eu-1\n"
+        "[profile default]\nregion = eu-2\naws_access_key_id = a\naws_secret_access_key = b\n"
+    )
+    home = {"HOME": str(tmp_path)}
+    assert default_region(home) == "eu-2"
+    found = default_credentials(home)
+    assert found is not None
+    assert found.access_key_id.reveal() == "a"
+
+
+@pytest.mark.parametrize("directory", ["~", "$HOME", "${HOME}"])
+def test_names_of_files_in_variables_may_begin_at_the_home(tmp_path: Path, directory: str) -> None:
+    (tmp_path / "keys").write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b\n")
+    (tmp_path / "settings").write_text("[default]\nregion = eu-1\n")
+    environment = {
+        "HOME": str(tmp_path),
+        "AWS_SHARED_CREDENTIALS_FILE": f"{directory}/keys",
+        "AWS_CONFIG_FILE": f"{directory}/settings",
+    }
+    found = default_credentials(environment)
+    assert found is not None
+    assert found.file == tmp_path / "keys"
+    assert default_region(environment) == "eu-1"
+
+
+def test_the_keys_of_variables_end_when_a_variable_says_so() -> None:
+    """As `aws configure export-credentials` writes it."""
+    for text, end in (
+        ("2026-11-29T12:00:00+00:00", datetime(2026, 11, 29, 12, tzinfo=UTC)),
+        ("2026-11-29T12:00:00Z", datetime(2026, 11, 29, 12, tzinfo=UTC)),
+        ("2026-11-29T12:00:00", datetime(2026, 11, 29, 12, tzinfo=UTC)),
+        ("", None),
+    ):
+        found = default_credentials(KEYS | {"AWS_CREDENTIAL_EXPIRATION": text})
+        assert found is not None
+        assert found.expires == end
+    with pytest.raises(
+        CredentialsUnavailable, match="AWS_CREDENTIAL_EXPIRATION is no ISO 8601 time"
+    ) as refused:
+        default_credentials(KEYS | {"AWS_CREDENTIAL_EXPIRATION": "hidden"})
+    assert refused.value.lasting
+    assert "hidden" not in str(refused.value)
 
 
 def test_names_of_profiles_may_have_quotes(tmp_path: Path) -> None:
