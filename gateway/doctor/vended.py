@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from gateway.config.storages.session_policy import DOMAIN, DOMAINS, partition_of
 from gateway.doctor import store_errors
 from gateway.doctor.clock import utc_text
 from gateway.doctor.connection_errors import SERVER, STORE
@@ -127,7 +128,7 @@ def _bucket(name: str, transport: Transport) -> S3Bucket:
     if endpoint is None and region is None:
         region = _region(name, transport)
     region = region or DEFAULT_REGION
-    endpoint = endpoint or f"https://s3.{region}.amazonaws.com"
+    endpoint = endpoint or f"https://s3.{region}.{DOMAINS.get(partition_of('', region), DOMAIN)}"
     return S3Bucket(name, endpoint.rstrip("/"), region)
 
 

@@ -16,14 +16,13 @@ from gateway.config.networks import Network, parse_address
 from gateway.config.operation import setting
 from gateway.config.secret import Secret
 from gateway.config.storages.entry import StorageEntry, check_access_key
-from gateway.config.storages.session_policy import SPECIAL, partition_of, session_policy
+from gateway.config.storages.session_policy import AWS_HOSTS, SPECIAL, partition_of, session_policy
 
 _ROLE = ("external_id", "role_session_name", "session_seconds")
 _REGION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 _SESSION_NAME = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
 _EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 _ARN = re.compile(r"[!-~]{20,2048}")
-_AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _GOOGLE_DOMAIN = "googleapis.com"
 
 
@@ -92,7 +91,7 @@ class S3Entry(StorageEntry):
     def is_aws(self) -> bool:
         """Return whether the store and the token service belong to AWS."""
         hosts = [urlsplit(url).hostname or "" for url in (self.endpoint, self.sts_endpoint) if url]
-        return all(host.endswith(_AWS_DOMAINS) for host in hosts)
+        return all(host.endswith(AWS_HOSTS) for host in hosts)
 
     def comparable(self, location: Location) -> Location:
         """Return a location for comparisons: the API of S3 reaches buckets of Google, too."""

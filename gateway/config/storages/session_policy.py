@@ -14,6 +14,10 @@ from gateway.config.locations import Location
 from gateway.config.networks import Network
 
 MAX_POLICY_CHARACTERS = 2048
+DOMAIN = "amazonaws.com"
+DOMAINS = {"aws-cn": "amazonaws.com.cn", "aws-eusc": "amazonaws.eu"}
+"""The domains of the partitions of AWS that have another one."""
+AWS_HOSTS = tuple(f".{domain}" for domain in (DOMAIN, *DOMAINS.values(), "api.aws"))
 
 _PARTITION = re.compile(r"arn:(aws[a-z-]*):")
 SPECIAL = re.compile(r"[$*?]")
@@ -46,7 +50,7 @@ def _decryption(bucket: str, below: str, partition: str) -> dict[str, Any]:
 
     It has no condition on addresses: KMS is called by S3, from an address of AWS.
     """
-    services = ["s3.*.amazonaws.com", *(["s3.*.amazonaws.com.cn"] if partition == "aws-cn" else [])]
+    services = [f"s3.*.{domain}" for domain in (DOMAIN, DOMAINS.get(partition)) if domain]
     return {
         "Effect": "Allow",
         "Action": "kms:Decrypt",
@@ -70,5 +74,5 @@ def partition_of(role: str, region: str) -> str:
     match = _PARTITION.match(role)
     if match is not None:
         return match[1]
-    prefixes = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+    prefixes = {"cn-": "aws-cn", "us-gov-": "aws-us-gov", "eusc-": "aws-eusc"}
     return next((name for prefix, name in prefixes.items() if region.startswith(prefix)), "aws")

@@ -10,6 +10,7 @@ from typing import Any, Self
 from gateway import _native
 from gateway.config import Config, Location
 from gateway.config.storages.s3 import S3Entry
+from gateway.config.storages.session_policy import DOMAIN, DOMAINS, partition_of
 from gateway.storage.aws.credentials import S3Credentials, default_region
 from gateway.storage.aws.identity import AwsIdentity
 from gateway.storage.aws.roles import SESSION_SECONDS, TokenServices
@@ -132,12 +133,9 @@ def s3_endpoint(region: str, entry: S3Entry) -> str | None:
     """Return the URL of S3: of the entry, or of AWS where its usual host is not meant; None for that host."""
     if entry.endpoint is not None:
         return entry.endpoint
-    dual_stack, fips = entry.dual_stack, entry.fips
-    is_china = region.startswith("cn-")
-    if not (dual_stack or fips or is_china):
-        return None
-    service = f"s3{'-fips' if fips else ''}{'.dualstack' if dual_stack else ''}"
-    return f"https://{service}.{region}.amazonaws.com{'.cn' if is_china else ''}"
+    service = f"s3{'-fips' if entry.fips else ''}{'.dualstack' if entry.dual_stack else ''}"
+    host = f"{service}.{region}.{DOMAINS.get(partition_of('', region), DOMAIN)}"
+    return None if host == f"s3.{region}.{DOMAIN}" else f"https://{host}"
 
 
 def _milliseconds(time: datetime | None) -> int | None:

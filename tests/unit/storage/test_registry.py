@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 
+import botocore.session
 import pytest
 from support.google_identity import UNUSABLE
 from support.http_service import Request, Response, serving
@@ -21,6 +22,7 @@ from gateway.config import Location, Secret, loads
 from gateway.config.storages import StorageForm
 from gateway.config.storages.entry import LocalEntry, StorageEntry
 from gateway.config.storages.s3 import S3Entry
+from gateway.config.storages.session_policy import partition_of
 from gateway.protocol.queries import TimeTravel
 from gateway.state import GatewayState
 from gateway.storage import registry
@@ -279,6 +281,22 @@ def test_locations_that_fail_together_have_one_name(location: str, name: str) ->
     assert name_of(Location.parse(location)) == name
 
 
+def test_the_hosts_and_the_partitions_of_regions_are_those_of_botocore() -> None:
+    session = botocore.session.Session()
+    entry = S3Entry(Location("s3", "bucket", ""))
+    for partition in session.get_available_partitions():
+        if partition.startswith("aws-iso"):
+            # Of secret networks: they need an `endpoint`.
+            continue
+        for region in session.get_available_regions("s3", partition):
+            assert partition_of("", region) == partition
+        client = session.create_client(
+            "s3", region_name=region, aws_access_key_id="a", aws_secret_access_key="b"
+        )
+        usual = f"https://s3.{region}.amazonaws.com"
+        assert (s3_endpoint(region, entry) or usual) == client.meta.endpoint_url
+
+
 @pytest.mark.parametrize(
     ("keys", "host"),
     [
@@ -287,6 +305,8 @@ def test_locations_that_fail_together_have_one_name(location: str, name: str) ->
         ("fips: true, region: us-east-2", "https://s3-fips.us-east-2.amazonaws.com"),
         ("fips: true, dualStack: true", "https://s3-fips.dualstack.eu-west-1.amazonaws.com"),
         ("region: cn-north-1", "https://s3.cn-north-1.amazonaws.com.cn"),
+        ("region: us-gov-west-1", None),
+        ("region: eusc-de-east-1", "https://s3.eusc-de-east-1.amazonaws.eu"),
         ("endpoint: 'https://acct.r2.cloudflarestorage.com'", "https://acct.r2.cloudflarestorage.com"),
     ],
 )

@@ -115,13 +115,15 @@ def test_the_networks_of_a_recipient_limit_reading_and_listing() -> None:
         ("arn:aws-us-gov:iam::1:role/r", "us-gov-west-1", "aws-us-gov"),
         ("urn:sgws:identity::1:group/r", "us-gov-west-1", "aws-us-gov"),
         ("urn:sgws:identity::1:group/r", "us-east-1", "aws"),
+        ("urn:sgws:identity::1:group/r", "eusc-de-east-1", "aws-eusc"),
     ],
 )
 def test_the_partition_of_resources_is_that_of_the_role(role: str, region: str, expected: str) -> None:
     assert partition_of(role, region) == expected
     policy = session_policy(Location("s3", "b", "t"), (), partition=expected, is_aws=True)
     assert f'"arn:{expected}:s3:::b/t/*"' in policy
-    assert ("amazonaws.com.cn" in policy) is (expected == "aws-cn")
+    assert ("s3.*.amazonaws.com.cn" in policy) is (expected == "aws-cn")
+    assert ("s3.*.amazonaws.eu" in policy) is (expected == "aws-eusc")
 
 
 def test_a_session_is_named_by_its_recipient() -> None:
