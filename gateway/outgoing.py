@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import getproxies_environment
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -44,7 +44,9 @@ class PublicResolver(AbstractResolver):
 
 def proxy_hosts() -> frozenset[str]:
     """Return the hosts of the proxies that the environment names."""
-    hosts = (urlsplit(url).hostname for url in getproxies().values())
+    urls = (url for scheme, url in getproxies_environment().items() if scheme != "no")
+    # The name may have no scheme, as for other programs.
+    hosts = (urlsplit(url if "://" in url else f"http://{url}").hostname for url in urls)
     return frozenset(host for host in hosts if host is not None)
 
 
@@ -53,9 +55,13 @@ def proxy_of(url: str) -> dict[str, Any]:
 
     With `trust_env` the client would do the same, and also send the secrets of a `.netrc` for the host.
     """
-    parts = urlsplit(url)
-    named = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
-    return {} if named is None else {"proxy": named}
+    if not getproxies_environment():
+        return {}
+    from gateway.client.transport import proxy_of_environment  # noqa: PLC0415 - imports urllib3
+
+    named = proxy_of_environment(urlsplit(url))
+    # The client knows no proxies of another kind, such as SOCKS.
+    return {"proxy": named} if named is not None and named.startswith("http") else {}
 
 
 MAX_TEXT_LENGTH = 300

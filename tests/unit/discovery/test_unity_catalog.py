@@ -571,18 +571,27 @@ def test_requests_go_through_the_proxy_of_the_environment(
 ) -> None:
     with running_catalog() as proxy:
         address = proxy.url.removeprefix("http://")
-        monkeypatch.setenv("http_proxy", f"http://someone:word@{address}")
         monkeypatch.setenv("no_proxy", "")
-        searched(catalog, url="http://localhost:1")
-        sent = {name.lower(): text for name, text in proxy.service.requests[0].headers.items()}
-        assert sent["host"] == "localhost:1"
-        assert sent["proxy-authorization"] == "Basic c29tZW9uZTp3b3Jk"
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        assert names_of(searched(catalog)) == ["hr.people", "sales.items", "sales.orders"]
+        for variable, url in (
+            ("http_proxy", f"http://someone:word@{address}"),
+            ("http_proxy", f"someone:word@{address}"),
+            ("all_proxy", f"http://someone:word@{address}"),
+        ):
+            monkeypatch.delenv("http_proxy", raising=False)
+            monkeypatch.setenv(variable, url)
+            searched(catalog, url="http://localhost:1")
+            sent = {name.lower(): text for name, text in proxy.service.requests[-1].headers.items()}
+            assert sent["host"] == "localhost:1"
+            assert sent["proxy-authorization"] == "Basic c29tZW9uZTp3b3Jk"
+            proxy.service.requests.clear()
+        for listed in ("127.0.0.1", catalog.url.removeprefix("http://")):
+            monkeypatch.setenv("no_proxy", listed)
+            assert names_of(searched(catalog)) == ["hr.people", "sales.items", "sales.orders"]
+        assert not proxy.service.requests
 
 
 def test_the_password_of_a_proxy_is_in_no_message(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "")
-    monkeypatch.setenv("http_proxy", "someone:secret@127.0.0.1:1")
+    monkeypatch.setenv("http_proxy", "http://someone:secret@127.0.0.1:x")
     known = searched(catalog)
     assert known.last.problem.endswith("its URL, or the URL of the proxy, is not valid")
