@@ -272,6 +272,12 @@ def explained(store: str, detail: str) -> str:
     return f"the store answers {refusal(store, status, detail)}" if answered or code else ""
 
 
+def refuses_credentials(store: str, detail: str) -> bool:
+    """Return whether the answer in the detail of an error is about credentials: others may be accepted."""
+    answered = _ANSWERED.search(detail)
+    return refusal(store, int(answered[1]) if answered else None, detail).kind is Kind.CREDENTIALS
+
+
 def seconds_ahead(date: str, now_seconds: float) -> float | None:
     """Return the seconds that a clock is ahead of a `Date` header; None for a text that is no date."""
     try:

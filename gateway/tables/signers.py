@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gateway import _native
 from gateway.config import Location
+from gateway.storage.refusals import refuses_credentials
 from gateway.storage.stores import Store
 
 log = logging.getLogger("gateway.storages")
@@ -50,6 +51,15 @@ class TableSigners:
     def renew(self) -> None:
         """Renew the credentials that read the table, where they expire. Blocks. Raises LogError."""
         self._roots[0][2].renew()
+
+    def refused(self, detail: str) -> None:
+        """Renew the credentials that read the table, if the answer in the detail of an error is about them.
+
+        A store may forget a session before its end.
+        """
+        location, _, store = self._roots[0]
+        if store.keys is not None and refuses_credentials(location.kind, detail):
+            store.keys.refused()
 
     def signers(self) -> _native.Signers:
         """Return signers with valid credentials. Blocks and raises as `renew`."""

@@ -463,6 +463,39 @@ class TokenService:
         return S3Credentials(Secret(role), Secret("s"), Secret("t"), expires)
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "renewed"),
+    [
+        (400, "ExpiredToken", 1),
+        (403, "InvalidAccessKeyId", 1),
+        (403, "AccessDenied", 0),
+        (503, "SlowDown", 0),
+    ],
+)
+def test_a_session_that_the_store_does_not_accept_is_renewed_before_its_end(
+    token_service: TokenService, status: int, code: str, renewed: int
+) -> None:
+    body = f"<Error><Code>{code}</Code></Error>".encode()
+    with serving(lambda _: Response(status, body)) as service:
+        entry = (
+            f"{{prefix: 's3://bucket', roleArn: 'arn:aws:iam::123456789012:role/reader', "
+            f"endpoint: '{service.url}', pathStyle: true, retrySeconds: 0}}"
+        )
+        tables = "[{name: s, schemas: [{name: d, tables: [{name: t, location: 's3://bucket/t'}]}]}]"
+        state = sharing_of(f"shares: {tables}\ngateway: {{anonymous: true, storages: [{entry}]}}")
+        (shared,) = state.catalog.tables()
+        table = state.tables.open(shared)
+        keys = state.tables.storages.store(shared.location).keys
+        assert keys is not None
+        for seconds in (0, 10, 10):
+            keys._now_seconds = lambda seconds=seconds: time.time() + seconds
+            with pytest.raises(_native.LogError):
+                table.newest()
+        # The first refusal is of a session that was just requested.
+        assert len(token_service.requests) == 1 + renewed
+        state.tables.close()
+
+
 @pytest.fixture
 def token_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenService]:
     service = TokenService()
