@@ -33,7 +33,7 @@ pub use remote::SigningService;
 pub use roots::{SignerSet, SigningRoot};
 pub use sigv4::S3Options;
 pub use stream::UrlStream;
-pub(crate) use v4::is_in_path;
+pub(crate) use v4::{begins_with_bucket, is_in_path};
 
 use crate::{Error, Result, percent};
 use azure::AzureSigner;

@@ -205,6 +205,8 @@ impl Address {
         let in_path = path_style || !fits_into_host(bucket, host, url.scheme());
         let (host, path) = if in_path {
             (format!("{host}{port}"), format!("{base}/{}/", percent::query_value(bucket)))
+        } else if begins_with_bucket(host, bucket) {
+            (format!("{host}{port}"), format!("{base}/"))
         } else {
             (format!("{bucket}.{host}{port}"), format!("{base}/"))
         };
@@ -221,6 +223,11 @@ pub(crate) fn is_in_path(bucket: &str, endpoint: Option<&str>) -> bool {
         // Refused elsewhere.
         Some(Err(_)) => false,
     }
+}
+
+/// Returns whether the host of an endpoint is the bucket's own, as consoles of stores show it.
+pub(crate) fn begins_with_bucket(host: &str, bucket: &str) -> bool {
+    host.strip_prefix(bucket).is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// A certificate for `*.host` covers no second dot, an address has no subdomains, and a host has no upper case.

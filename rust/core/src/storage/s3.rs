@@ -183,7 +183,7 @@ fn service_endpoint(options: &S3Options, endpoint: &str) -> object_store::Result
         url::Url::parse(endpoint).map_err(|error| invalid(format!("the endpoint is no URL: {error}")))?;
     let host = url.host_str().ok_or_else(|| invalid("the endpoint has no host".into()))?;
     let endpoint = endpoint.trim_end_matches('/');
-    if options.path_style || host.starts_with(&format!("{}.", options.bucket)) {
+    if options.path_style || sign::begins_with_bucket(host, &options.bucket) {
         return Ok(endpoint.to_owned());
     }
     Ok(endpoint.replacen("://", &format!("://{}.", options.bucket), 1))
@@ -221,6 +221,9 @@ mod tests {
             ("dots.in.name", Some("https://store.example.com")),
             ("dots.in.name", Some("http://store.example.com:9000")),
             ("plain-1", Some("https://store.example.com")),
+            // The address of a bucket, as consoles of stores show it.
+            ("plain-1", Some("https://plain-1.store.example.com:8443/base")),
+            ("plain-1", Some("https://plain-10.store.example.com")),
             ("plain-1", Some("http://127.0.0.1:9000")),
         ] {
             let signer = sign::Signer::s3(sign::S3Options {
