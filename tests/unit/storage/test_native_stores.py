@@ -94,8 +94,11 @@ def test_the_detail_of_a_refused_listing_is_explained_and_has_no_token() -> None
 
 
 def test_the_environment_changes_no_request_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """URLs are signed without these settings, so reads are."""
+    """URLs are signed without these settings, so reads are. Some the client would not accept."""
     for name, value in {
+        "AWS_ACCESS_KEY_ID": "without a secret",
+        "AWS_CONDITIONAL_PUT": "dynamo:table",
+        "AWS_SERVER_SIDE_ENCRYPTION": "aws:kms",
         "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1",
         "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "AWS_SKIP_SIGNATURE": "true",

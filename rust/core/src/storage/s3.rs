@@ -1,9 +1,10 @@
 //! One S3-compatible bucket.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential};
-use object_store::{Certificate, ClientOptions};
+use async_trait::async_trait;
+use object_store::aws::{AmazonS3, AmazonS3Builder, AwsCredential, AwsCredentialProvider};
+use object_store::{Certificate, ClientOptions, CredentialProvider};
 use reqwest::header::HeaderMap;
 
 use super::credentials::{Credentials, Replaceable, S3Credentials};
@@ -126,34 +127,67 @@ fn build(
     options: &S3Options,
     connection: &Connection,
 ) -> object_store::Result<(AmazonS3, Arc<Replaceable<AwsCredential>>)> {
-    let configured = |builder: AmazonS3Builder| {
-        builder
-            .with_bucket_name(&options.bucket)
-            .with_region(&options.region)
-            .with_virtual_hosted_style_request(!options.path_style)
-            .with_retry(connection.retries())
-    };
     let connector = connection.connector(HeaderMap::new())?;
-    // Of the environment the credentials alone: URLs are signed without its endpoint and its other settings.
-    let (given, chain) = if let Some(keys) = &options.credentials {
-        (Some(credential(keys)), None)
-    } else {
-        let authorities = Certificate::from_pem_bundle(&authorities()?)?.into_iter();
-        let options = ClientOptions::new()
-            .with_timeout(options.times.request)
-            .with_connect_timeout(connection.connect_timeout());
-        let options = authorities.fold(options, ClientOptions::with_root_certificate);
-        let chain = configured(AmazonS3Builder::from_env()).with_client_options(options).build()?;
-        (None, Some(Arc::clone(chain.credentials())))
-    };
-    let keys = Arc::new(Replaceable::new(given, chain));
-    let mut builder = configured(AmazonS3Builder::new())
+    let keys = Arc::new(match &options.credentials {
+        Some(keys) => Replaceable::new(Some(credential(keys)), None),
+        None => Replaceable::new(None, Some(Arc::new(Environment::of(options)) as _)),
+    });
+    let mut builder = configured(AmazonS3Builder::new(), options, connection)
         .with_http_connector(connector)
         .with_request_payer(options.requester_pays);
     if let Some(endpoint) = &options.endpoint {
         builder = builder.with_endpoint(service_endpoint(options, endpoint)?);
     }
     Ok((builder.with_credentials(Arc::clone(&keys) as _).build()?, keys))
+}
+
+fn configured(builder: AmazonS3Builder, options: &S3Options, connection: &Connection) -> AmazonS3Builder {
+    builder
+        .with_bucket_name(&options.bucket)
+        .with_region(&options.region)
+        .with_virtual_hosted_style_request(!options.path_style)
+        .with_retry(connection.retries())
+}
+
+/// The credentials of the environment. Nothing of it is read before a request needs them: settings in it that the client
+/// does not accept must not keep a bucket with keys of its own from being opened.
+#[derive(Debug)]
+struct Environment {
+    options: S3Options,
+    chain: OnceLock<Result<AwsCredentialProvider, String>>,
+}
+
+impl Environment {
+    fn of(options: &S3Options) -> Self {
+        Self { options: options.clone(), chain: OnceLock::new() }
+    }
+
+    /// Takes the credentials alone: URLs are signed without the endpoint and the other settings of the environment.
+    fn chain(&self) -> object_store::Result<AwsCredentialProvider> {
+        let connection = Connection::new("", self.options.times);
+        let client = ClientOptions::new()
+            .with_timeout(self.options.times.request)
+            .with_connect_timeout(connection.connect_timeout());
+        let authorities = Certificate::from_pem_bundle(&authorities()?)?.into_iter();
+        let client = authorities.fold(client, ClientOptions::with_root_certificate);
+        let builder = configured(AmazonS3Builder::from_env(), &self.options, &connection);
+        Ok(Arc::clone(builder.with_client_options(client).build()?.credentials()))
+    }
+}
+
+#[async_trait]
+impl CredentialProvider for Environment {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        match self.chain.get_or_init(|| self.chain().map_err(|error| error.to_string())) {
+            Ok(chain) => chain.get_credential().await,
+            Err(reason) => Err(object_store::Error::Unauthenticated {
+                path: String::new(),
+                source: reason.clone().into(),
+            }),
+        }
+    }
 }
 
 fn credential(keys: &S3Credentials) -> AwsCredential {
