@@ -76,8 +76,9 @@ pub(super) struct Remote {
     /// Whether names were seen in another order, or to be missing in a listing that begins at a name.
     lists_whole: AtomicBool,
     listing_time: Duration,
-    /// Whether objects were seen to have other entity tags than are listed.
-    sends_other_tags: AtomicBool,
+    /// Whether reads of listed objects were refused for their listed entity tags: objects have others, or the store
+    /// compares none.
+    refuses_tags: AtomicBool,
 }
 
 /// What distinguishes one store from another.
@@ -127,7 +128,7 @@ impl Remote {
             ordered_listings,
             lists_whole: AtomicBool::default(),
             listing_time,
-            sends_other_tags: AtomicBool::default(),
+            refuses_tags: AtomicBool::default(),
         }
     }
 
@@ -323,16 +324,16 @@ impl Remote {
         let failed = |error: &object_store::Error| store_error(path, error);
         let tag = listed.and_then(|file| file.entity_tag.as_ref());
         let is_sendable = |tag: &str| tag.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"');
-        let tag = tag.filter(|tag| is_sendable(tag) && !self.sends_other_tags.load(Ordering::Relaxed));
+        let tag = tag.filter(|tag| is_sendable(tag) && !self.refuses_tags.load(Ordering::Relaxed));
         let if_match = tag.map(|tag| format!("\"{tag}\""));
         let options = GetOptions { if_match, ..GetOptions::default() };
         let is_conditional = options.if_match.is_some();
         let answer = match self.store.get_opts(&key(path)?, options).await {
-            // Either the object was replaced, or the store lists other tags than objects have.
-            Err(object_store::Error::Precondition { .. }) if is_conditional => {
+            // The object was replaced, or the store lists other tags than objects have, or refuses to compare them.
+            Err(error) if is_conditional && may_be_for_its_tag(path, &error) => {
                 let answer = self.store.get(&key(path)?).await.map_err(|error| failed(&error))?;
                 if listed.is_some_and(|listed| Piece::of(&answer).is_of(listed)) {
-                    self.sends_other_tags.store(true, Ordering::Relaxed);
+                    self.refuses_tags.store(true, Ordering::Relaxed);
                 }
                 answer
             }
@@ -584,6 +585,11 @@ fn store_error(path: &str, error: &object_store::Error) -> Error {
         None if !is_of_connection(error) => Error::StorageRefused { detail },
         _ => Error::StorageUnavailable { detail },
     }
+}
+
+/// Returns whether a read with a listed tag may succeed without it.
+fn may_be_for_its_tag(path: &str, error: &object_store::Error) -> bool {
+    matches!(store_error(path, error), Error::FileReplaced { .. } | Error::StorageRefused { .. })
 }
 
 /// Converts an error of a body whose head was read: its connection was cut, and the store could not continue.

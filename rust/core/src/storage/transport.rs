@@ -6,7 +6,8 @@
 //!
 //! The clients refuse objects whose heads lack a length or have a time in another form than the usual one, and retry
 //! by status alone. Here such heads are completed, and an error that passes gets a status that is retried. What a store
-//! unpacks before it sends it is an error.
+//! unpacks before it sends it is an error. A whole object that is the range of a request is that range, also with the
+//! status 200.
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -18,7 +19,9 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
     HttpService,
 };
-use reqwest::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED};
+use reqwest::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED, RANGE,
+};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, ClientBuilder, Method, StatusCode};
 
@@ -54,10 +57,12 @@ const UNPACKED_CODE: &str = "DecompressiveTranscoding";
 pub(super) struct Listing;
 
 /// What a page of a listing says about its end, beside a token.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PageEnd {
-    /// Whether there are more names.
+    /// Whether it says that there are more names.
     pub(super) is_truncated: bool,
+    /// Whether it says that there are no more.
+    pub(super) is_last: bool,
 }
 
 /// Connects clients whose answers are checked.
@@ -118,18 +123,50 @@ struct Transport(HttpClient);
 
 #[async_trait]
 impl HttpService for Transport {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let is_listing = request.extensions().get::<Listing>().is_some();
+        if let Some(Ok(uri)) = as_signed(&request.uri().to_string()).map(|uri| uri.parse()) {
+            *request.uri_mut() = uri;
+        }
         let is_read = request.method() == Method::GET;
+        let range = text(request.headers(), RANGE.as_str()).and_then(range_of);
         let answer = self.0.execute(request).await?;
         match answer.status() {
             status if status.is_success() && is_listing => checked_listing(answer).await,
             status if status.is_success() && is_read && is_unpacked(answer.headers()) => Ok(unpacked(answer)),
-            status if status.is_success() => Ok(completed(answer)),
+            status if status.is_success() => Ok(as_range(completed(answer), range)),
             StatusCode::NOT_MODIFIED => Ok(answer),
             _ => error_answer(answer).await,
         }
     }
+}
+
+/// Returns a URI with its query as it is signed. The clients write it as a form, and some stores verify a query as it
+/// comes.
+fn as_signed(uri: &str) -> Option<String> {
+    let (path, query) = uri.split_once('?')?;
+    Some(format!("{path}?{}", query.replace('+', "%20").replace('*', "%2A").replace("%7E", "~")))
+}
+
+/// Parses `bytes=0-11`.
+fn range_of(header: &str) -> Option<(u64, u64)> {
+    let (first, last) = header.strip_prefix("bytes=")?.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+/// Returns a whole object as the range that a request is for, if that is the whole object.
+fn as_range(answer: HttpResponse, range: Option<(u64, u64)>) -> HttpResponse {
+    let (mut parts, body) = answer.into_parts();
+    let length = text(&parts.headers, CONTENT_LENGTH.as_str()).and_then(|text| text.parse::<u64>().ok());
+    if parts.status == StatusCode::OK
+        && let (Some((0, last)), Some(length)) = (range, length)
+        && (1..=last.saturating_add(1)).contains(&length)
+        && let Ok(whole) = HeaderValue::from_str(&format!("bytes 0-{}/{length}", length - 1))
+    {
+        parts.status = StatusCode::PARTIAL_CONTENT;
+        parts.headers.insert(CONTENT_RANGE, whole);
+    }
+    HttpResponse::from_parts(parts, body)
 }
 
 /// Returns whether the store sends another content than it lists, by a header of Google.
@@ -207,11 +244,14 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// Parses a time of HTTP in one of its three forms (RFC 9110, section 5.6.7), or of RFC 3339. Days of the week are not
-/// compared with dates.
+/// Parses a time of HTTP in one of its three forms (RFC 9110, section 5.6.7), or of RFC 3339, there also without a zone.
+/// Days of the week are not compared with dates.
 fn parse_time(text: &str) -> Option<DateTime<Utc>> {
     if let Ok(time) = DateTime::parse_from_rfc2822(text).or_else(|_| DateTime::parse_from_rfc3339(text)) {
         return Some(time.to_utc());
+    }
+    if let Ok(time) = NaiveDateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f") {
+        return Some(time.and_utc());
     }
     let after_day = text.split_once(' ')?.1.trim_start();
     let forms = ["%d %b %Y %H:%M:%S GMT", "%d-%b-%y %H:%M:%S GMT", "%b %e %H:%M:%S %Y"];
@@ -229,7 +269,30 @@ async fn checked_listing(answer: HttpResponse) -> Result<HttpResponse, HttpError
         HttpError::new(HttpErrorKind::Interrupted, problem)
     })?;
     parts.extensions.insert(page_end);
-    Ok(HttpResponse::from_parts(parts, with_plain_names(without_markers(body)).into()))
+    Ok(HttpResponse::from_parts(parts, with_plain_names(with_plain_times(without_markers(body))).into()))
+}
+
+/// Returns a page of a listing of S3 and Google whose times have the form that the client reads, unless they have none of
+/// the known ones. A store writes all times alike.
+fn with_plain_times(page: Bytes) -> Bytes {
+    let (begin, is_plain) = (b"<LastModified>", |time: &str| time.parse::<DateTime<Utc>>().is_ok());
+    let first = element(&page, "LastModified").and_then(|time| std::str::from_utf8(time).ok());
+    if first.is_none_or(is_plain) {
+        return page;
+    }
+    let (mut plain, mut rest) = (BytesMut::with_capacity(page.len()), &*page);
+    while let Some(start) = memmem::find(rest, begin) {
+        let (before, time) = rest.split_at(start + begin.len());
+        let (time, after) = time.split_at(memchr::memchr(b'<', time).unwrap_or(time.len()));
+        plain.extend_from_slice(before);
+        match std::str::from_utf8(time).ok().and_then(|time| parse_time(time.trim())) {
+            Some(time) => plain.extend_from_slice(time.to_rfc3339().as_bytes()),
+            None => plain.extend_from_slice(time),
+        }
+        rest = after;
+    }
+    plain.extend_from_slice(rest);
+    plain.freeze()
 }
 
 /// Returns a page of a listing of S3 and Google without objects whose keys end with a slash: consoles, Hadoop and Google's
@@ -317,21 +380,24 @@ impl PageEnd {
         match root_of(page) {
             Some(b"ListBucketResult") if ends_with(page, b"</ListBucketResult>") => {
                 let is_false = |value: &[u8]| value.eq_ignore_ascii_case(b"false") || value == b"0";
-                let is_truncated = element(page, "IsTruncated").is_some_and(|value| !is_false(value));
+                let (is_last, is_truncated) = match element(page, "IsTruncated") {
+                    Some(value) => (is_false(value), !is_false(value)),
+                    None => (false, false),
+                };
                 // Some stores leave it out, or do not count directories.
                 let stated =
                     element(page, "KeyCount").and_then(|count| std::str::from_utf8(count).ok()?.parse().ok());
                 if stated.is_some_and(|stated: usize| stated > names_in(page)) {
                     return Err(NoListing::LacksNames);
                 }
-                Ok(Self { is_truncated })
+                Ok(Self { is_truncated, is_last })
             }
             // Each page of Azure has the element, an empty one if it is the last page.
             Some(b"EnumerationResults")
                 if ends_with(page, b"</EnumerationResults>")
                     && memmem::find(page, b"<NextMarker").is_some() =>
             {
-                Ok(Self { is_truncated: false })
+                Ok(Self::default())
             }
             Some(b"ListBucketResult" | b"EnumerationResults") => Err(NoListing::CutOff),
             Some(b"Error") => Err(NoListing::Error(String::from_utf8_lossy(page).into_owned())),
@@ -412,6 +478,7 @@ mod tests {
             "Friday, 24-May-13 00:00:00 GMT",
             "Fri May 24 00:00:00 2013",
             "2013-05-24T00:00:00Z",
+            "2013-05-24T00:00:00.000",
         ] {
             assert_eq!(parse_time(text).map(|time| time.timestamp()), Some(1_369_353_600), "{text}");
         }

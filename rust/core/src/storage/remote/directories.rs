@@ -47,11 +47,11 @@ pub(super) async fn list(remote: &Remote, root: &str, prefix: Option<String>) ->
         entries += page.objects.len() + page.common_prefixes.len();
         let names = page.common_prefixes.iter().filter_map(Path::filename);
         directories.names.extend(names.map(str::to_owned));
-        directories.is_truncated = !pages.is_ended();
         if entries >= MAX_DIRECTORY_ENTRIES {
             break;
         }
     }
+    directories.is_truncated = !pages.is_ended();
     Ok(directories)
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Pages<'a> {
     /// Whether the store lists by name.
     is_ordered: bool,
     is_ended: bool,
+    /// What the last page says about its end.
+    end: PageEnd,
     tokens: HashSet<u64>,
     /// The last name of the last page that has any.
     last_name: Option<String>,
@@ -61,6 +63,7 @@ impl<'a> Pages<'a> {
             options,
             is_ordered,
             is_ended: false,
+            end: PageEnd::default(),
             tokens: HashSet::new(),
             last_name: None,
             is_ascending: true,
@@ -78,8 +81,14 @@ impl<'a> Pages<'a> {
             Err(error) => return Ok(Some(Err(error))),
         };
         let token = page.page_token.filter(|token| !token.is_empty());
-        let is_truncated = page.result.extensions.get::<PageEnd>().is_some_and(|end| end.is_truncated);
+        let end = page.result.extensions.get::<PageEnd>().copied().unwrap_or_default();
         let names = Names::of(&page.result);
+        // Some stores name a next page behind the last one, which is that page again or an empty one.
+        if self.end.is_last && names.first <= self.last_name {
+            self.is_ended = true;
+            return Ok(None);
+        }
+        self.end = end;
         self.take(&page.result, &names)?;
         match token {
             Some(token) => {
@@ -88,12 +97,14 @@ impl<'a> Pages<'a> {
                 }
                 let mut hasher = DefaultHasher::new();
                 token.hash(&mut hasher);
-                if !self.tokens.insert(hasher.finish()) {
+                let is_known = !self.tokens.insert(hasher.finish());
+                if is_known && !end.is_last {
                     return Err(self.wrong("names a page twice as the next one"));
                 }
+                self.is_ended = is_known;
                 self.options.page_token = Some(token);
             }
-            None if is_truncated => match names.last.filter(|_| self.is_in_order()) {
+            None if end.is_truncated => match names.last.filter(|_| self.is_in_order()) {
                 Some(last) => {
                     self.options.page_token = None;
                     self.options.offset = Some(last);
@@ -110,6 +121,7 @@ impl<'a> Pages<'a> {
         self.options.page_token = None;
         self.options.max_keys = None;
         self.options.offset = Some(name);
+        self.end = PageEnd::default();
         self.tokens.clear();
         self.last_name = None;
     }

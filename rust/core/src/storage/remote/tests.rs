@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::storage::{
-    AzureOptions, GcsOptions, LogFileEntry, MAX_UNLISTED_BYTES, RequestTimes, S3Credentials, S3Options,
-    Storage,
+    AzureOptions, GcsOptions, Inner, LogFileEntry, MAX_UNLISTED_BYTES, RequestTimes, S3Credentials,
+    S3Options, Storage, runtime,
 };
 
 /// A service whose answer is a status and a body for the head of a request. Ends with the test process.
@@ -405,6 +405,31 @@ fn an_object_that_marks_a_directory_is_no_file() {
 }
 
 #[test]
+fn a_listing_may_have_times_in_the_forms_of_heads() {
+    for (text, is_known) in [
+        ("2013-05-24T00:00:00+00:00", true),
+        ("2013-05-24T00:00:00.000", true),
+        ("Fri, 24 May 2013 00:00:00 GMT", true),
+        ("", false),
+        ("1369353600", false),
+    ] {
+        for index in [0, 2] {
+            let page = Page { names: &COMMITS, ..Page::default() }.of_store(index);
+            let page = page.replace("2013-05-24T00:00:00Z", text);
+            let storage = &storages(&service("200 OK", &page))[index];
+            match storage.list_log("t", "") {
+                Ok(files) => {
+                    assert!(is_known && files.iter().all(|file| file.modified_ms == 1_369_353_600_000));
+                }
+                Err(error) => {
+                    assert!(!is_known && matches!(error, Error::StorageRefused { .. }), "{text}: {error:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_name_that_azure_encodes_is_listed_as_it_is() {
     let endpoint = answering(|head| {
         let is_directory = query_of(head, "delimiter").is_some();
@@ -523,6 +548,43 @@ fn a_listing_that_is_truncated_without_a_token_goes_on_by_its_last_name() {
                     );
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn a_listing_ends_with_the_page_that_says_so_and_is_followed_by_no_other_names() {
+    // The next page is the same one, an empty one, or has more names after all.
+    for (next, count) in [(&COMMITS[..2], 2), (&[], 2), (&COMMITS[2..3], 3)] {
+        for index in [0, 2] {
+            let endpoint = answering(move |head| {
+                let is_directory = query_of(head, "delimiter").is_some();
+                let names = if query_of(head, "continuation-token").is_some() { next } else { &COMMITS[..2] };
+                let (names, directories) =
+                    if is_directory { (&[][..], &["t/a/"][..]) } else { (names, &[][..]) };
+                let page = Page { names, directories, is_truncated: false, token: Some("more") };
+                ("200 OK".into(), page.of_store(index))
+            });
+            let storage = &storages(&endpoint)[index];
+            assert_eq!(listed(storage).unwrap(), count);
+            let found = storage.list_directories("t").unwrap();
+            assert_eq!((found.names, found.is_truncated), (vec!["a".to_owned()], false));
+        }
+    }
+}
+
+#[test]
+fn a_listing_is_requested_with_its_query_as_it_is_signed() {
+    // Some stores verify the signature of the query as it comes.
+    let endpoint = answering(|head| {
+        let is_as_signed = head.contains("prefix=a%20b%2A~%2B%2F");
+        (if is_as_signed { "404 As Signed" } else { "403 Forbidden" }.into(), String::new())
+    });
+    for storage in storages(&endpoint) {
+        for error in
+            [storage.list_log("a b*~+", "").unwrap_err(), storage.list_directories("a b*~+").unwrap_err()]
+        {
+            assert!(error.detail().is_some_and(|detail| detail.contains("404")), "{error:?}");
         }
     }
 }
@@ -649,19 +711,35 @@ fn a_file_is_read_as_it_was_listed_or_not_at_all() {
 
 #[test]
 fn a_read_names_the_listed_tag_unless_the_store_sends_others() {
-    for index in 0..3 {
+    // Some stores refuse to compare tags.
+    let refusals =
+        ["412 Precondition Failed", "400 Bad Request", "405 Method Not Allowed", "501 Not Implemented"];
+    for (index, refusal) in (0..3).flat_map(|index| refusals.map(|refusal| (index, refusal))) {
         let (sender, heads) = std::sync::mpsc::channel();
         let endpoint = answering(move |head| {
             let is_conditional = head.to_ascii_lowercase().contains("if-match: \"t\"\r\n");
             sender.send(is_conditional).unwrap();
-            let status = if is_conditional { "412 Precondition Failed" } else { "200 OK" };
+            let status = if is_conditional { refusal } else { "200 OK" };
             (format!("{status}\r\nETag: \"other\"\r\n{TIME}"), "file".into())
         });
         let storage = &storages(&endpoint)[index];
         for expected in [&[true, false][..], &[false]] {
-            assert_eq!(storage.read_log_file("t", &commit(4)).unwrap(), "file");
+            assert_eq!(storage.read_log_file("t", &commit(4)).unwrap(), "file", "{refusal}");
             assert_eq!(heads.try_iter().collect::<Vec<_>>(), expected);
         }
+    }
+}
+
+#[test]
+fn a_whole_object_is_its_range_also_with_the_status_of_no_range() {
+    let head = format!("200 OK\r\nETag: \"t\"\r\n{TIME}");
+    for storage in storages(&service(&head, "file")) {
+        let read = |size| storage.open_listed("t/a", &commit(size)).unwrap().read_range(0, 4);
+        assert_eq!(read(4).unwrap(), "file");
+        assert!(matches!(read(5), Err(Error::FileReplaced { .. })));
+        let Inner::Remote(remote) = &storage.inner else { panic!("{storage:?}") };
+        let part = runtime::block_on(remote.read_range("t/a", 1..4)).unwrap();
+        assert!(matches!(part, Err(Error::StorageRefused { .. })));
     }
 }
 
