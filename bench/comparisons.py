@@ -15,7 +15,6 @@ from local_answers import COLD, HOT
 from measure import PeakWatch, interleaved, run, script
 from servers import bench_gateway, peer
 
-SIGNATURES = 2000
 STARTS = 3
 
 
@@ -80,21 +79,6 @@ def delta_kernel(bench: Bench, files: int) -> Measured:
         bench.rounds,
     )
     return compared("CPU per file", "delta_kernel", pair)
-
-
-def polars(bench: Bench, files: int) -> Measured:
-    """Time and CPU of `polars.scan_delta`, which opens the snapshot."""
-    table = bench.logs.plain(files)
-    usage = run(script("peers/polars_scan.py", str(table.directory)))
-    return {"polars": {"time": usage.wall_seconds, "CPU per file": usage.cpu_seconds / files}}
-
-
-def boto3(bench: Bench, files: int) -> Measured:
-    """CPU of a URL that boto3 signs."""
-    del bench, files
-    start = run([sys.executable, "-c", "import boto3; print(0)"]).cpu_seconds
-    signing = run(script("peers/boto3_presign.py", str(SIGNATURES))).cpu_seconds - start
-    return {"boto3": {"CPU per URL": signing / SIGNATURES}}
 
 
 def compared(quantity: str, name: str, pair: dict[str, float]) -> Measured:

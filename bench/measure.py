@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-PACKAGES = ("delta-sharing-gateway", "aiohttp", "uvloop", "deltalake", "polars", "pyarrow", "boto3")
+PACKAGES = ("delta-sharing-gateway", "aiohttp", "uvloop", "deltalake", "pyarrow")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _CPUCLOCK_SCHED = 2
 

@@ -200,8 +200,4 @@ SCENARIOS = (
         {"CPU per file": "s", "CPU per file against delta_kernel": "x"},
         comparisons.delta_kernel,
     ),
-    Scenario(
-        LOCAL, "opening the snapshot", (MILLION,), {"time": "s", "CPU per file": "s"}, comparisons.polars
-    ),
-    Scenario(LOCAL, "signing a URL", (MILLION,), {"CPU per URL": "s"}, comparisons.boto3),
 )
