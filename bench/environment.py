@@ -1,19 +1,16 @@
-"""The means of a run that its scenarios share: tables, store, releases, and how often each is measured."""
+"""The means of a run that its scenarios share: tables, the store, and how often each is measured."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from logs import Logs, Table
-from servers import Client, Release, Server, default_gateway
+from servers import Client, Server, default_gateway
 from store import Store
-
-from gateway.config import sections
 
 LARGE = 5_000_000
 """A table of more files is measured once."""
@@ -25,7 +22,6 @@ class Bench:
 
     logs: Logs
     store: Store | None
-    releases: Sequence[Release]
     rounds: int
     requests: int
     """Small requests in one measurement of their rate."""
@@ -41,20 +37,11 @@ class Bench:
 
     @contextmanager
     def default_gateway(
-        self,
-        release: Release,
-        *tables: Table,
-        workers: int = 1,
-        section: Mapping[str, Any] | None = None,
+        self, table: Table, *, workers: int = 1, section: Mapping[str, Any] | None = None
     ) -> Iterator[tuple[Server, Client]]:
-        """Run a release over tables in the store, with the default configuration and keys added to it."""
+        """Run the gateway over a table in the store, with the default configuration and keys added to it."""
         if self.store is None:
             raise RuntimeError("there is no store")
-        locations = {table.name: self.logs.location(table) for table in tables}
-        with default_gateway(release, self.store, locations, workers=workers, section=section) as running:
+        location = self.logs.location(table)
+        with default_gateway(self.store, table, location, workers=workers, section=section) as running:
             yield running
-
-
-def keeps_columns_on_disk() -> bool:
-    """Return whether the gateway has the key `gateway.cache.directory`."""
-    return any(found.name == "directory" for found in dataclasses.fields(sections.Cache))

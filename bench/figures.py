@@ -15,7 +15,6 @@ from typing import Any
 from gateway.report.units import BYTES, COUNT, PER_SECOND, PERCENT, RATIO, SECONDS, Unit
 
 GATEWAY = "gateway"
-PREVIOUS = "previous release"
 
 UNITS: Mapping[str, Unit] = {
     "s": SECONDS,

@@ -35,7 +35,7 @@ from logs import SMALL, Logs, Table
 from markdown import table_row
 from measure import machine
 from processes import connections_of_workers, cpu_of_group
-from servers import CURRENT, SCHEMA, SHARE, Client, Server, free_port
+from servers import COMMAND, ENVIRONMENT, SCHEMA, SHARE, Client, Server, free_port
 
 from gateway.catalog.stored_shares import StoredTable
 from gateway.config import Config, load
@@ -128,12 +128,12 @@ class Governed:
     def command(self, port: int, workers: int = 1) -> list[str]:
         """Return the command that serves."""
         self.write(port)
-        return CURRENT.command("serve", "-c", str(self.file), *(["--workers", str(workers)] * (workers > 1)))
+        return [*COMMAND, "serve", "-c", str(self.file), *(["--workers", str(workers)] * (workers > 1))]
 
     @contextmanager
     def serving(self, workers: int = 1) -> Iterator[tuple[Server, Client]]:
         """Serve within the context."""
-        with Server(lambda port: self.command(port, workers), dict(CURRENT.environment)) as server:
+        with Server(lambda port: self.command(port, workers), ENVIRONMENT) as server:
             until(lambda: answers(server.port, self.token, SHARE) == 200)
             yield server, Client(server.port, self.token)
 

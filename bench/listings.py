@@ -1,7 +1,7 @@
 """Answers with a table's files, in the default configuration with the log in an object store.
 
-Each release is measured in interleaved rounds. A cold answer is the first one of a new process, a hot one
-comes later from the same process with whatever the caches hold then.
+A cold answer is the first one of a new process, a hot one comes later from the same process with whatever the
+caches hold then.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from drain import FEW, Answer
-from environment import Bench, keeps_columns_on_disk
+from environment import Bench
 from figures import GATEWAY, Measured
 from logs import DAY_HINT, Table
 from measure import PeakWatch, allocated_bytes, cpu_seconds, mapped_bytes, medians, shared_out_bytes
-from servers import CURRENT, Client, Server
+from servers import Client, Server
 
 HOT_ANSWERS = 3
 LATER_SECONDS = 3.0
@@ -29,68 +29,20 @@ MOST_ANSWERS = 40
 PAGE_FILES = FEW
 LIMIT_ONE = json.dumps({"limitHint": 1})
 
-Rounds = Mapping[str, list[dict[str, float]]]
 
-
-def full_answer(bench: Bench, files: int) -> Measured:
-    """CPU, time, first byte and memory of cold and hot answers with all files."""
-    return per_release(bench, files, full_answer_of_a_process)
-
-
-def first_file(bench: Bench, files: int) -> Measured:
-    """Time and CPU of a cold answer to `limitHint: 1`."""
-    return per_release(bench, files, first_file_of_a_process)
-
-
-def one_day(bench: Bench, files: int) -> Measured:
-    """Time and CPU of a predicate on one of 365 days of a table without that order, again, and later."""
-    return per_release(bench, files, one_day_of_a_process)
-
-
-def by_statistics(bench: Bench, files: int) -> Measured:
-    """Time and CPU of a predicate on the bounds of a column, which selects a thousandth of the files."""
-    return per_release(bench, files, statistics_of_a_process)
-
-
-def first_page(bench: Bench, files: int) -> Measured:
-    """Time and CPU of the first page of 10,000 files."""
-    return per_release(bench, files, first_page_of_a_process)
-
-
-def restart(bench: Bench, files: int) -> Measured:
-    """The first answer of a new process after another process has answered."""
-    return restarted(bench, files, {})
-
-
-def restart_with_columns_on_disk(bench: Bench, files: int) -> Measured:
-    """The same where the processes share a directory of columns."""
-    return with_columns_on_disk(bench, files, restarted)
-
-
-def second_worker(bench: Bench, files: int) -> Measured:
-    """The first answer of the second of two workers, and the memory of both against that of one."""
-    return beside_a_worker(bench, files, {})
-
-
-def second_worker_with_columns_on_disk(bench: Bench, files: int) -> Measured:
-    """The same where the workers share a directory of columns."""
-    return with_columns_on_disk(bench, files, beside_a_worker)
-
-
-def per_release(
-    bench: Bench, files: int, measure: Callable[[Server, Client, Table], dict[str, float]]
+def of_new_processes(
+    bench: Bench, files: int, *, measure: Callable[[Server, Client, Table], dict[str, float]]
 ) -> Measured:
-    """Measure new processes of all releases in interleaved rounds; return their medians."""
+    """Measure a new process in each round; return the medians."""
     table = bench.logs.plain(files, bench.writer)
-    rounds: Rounds = {release.name: [] for release in bench.releases}
+    rounds = []
     for _ in range(bench.rounds_of(table)):
-        for release in bench.releases:
-            with bench.default_gateway(release, table) as (server, client):
-                rounds[release.name].append(measure(server, client, table))
-    return {name: medians(found) for name, found in rounds.items()}
+        with bench.default_gateway(table) as (server, client):
+            rounds.append(measure(server, client, table))
+    return {GATEWAY: medians(rounds)}
 
 
-def full_answer_of_a_process(server: Server, client: Client, table: Table) -> dict[str, float]:
+def full_answer(server: Server, client: Client, table: Table) -> dict[str, float]:
     """A cold answer, then hot ones, with the memory of each stage."""
     files = table.expected.files
     idle = allocated_bytes(server.pid)
@@ -120,7 +72,7 @@ def full_answer_of_a_process(server: Server, client: Client, table: Table) -> di
     }
 
 
-def first_file_of_a_process(server: Server, client: Client, table: Table) -> dict[str, float]:
+def first_file(server: Server, client: Client, table: Table) -> dict[str, float]:
     """A cold answer to `limitHint: 1`, whose files must be live."""
     found: list[Answer] = []
     cpu = server.cpu(lambda: found.append(client.query(table, None, LIMIT_ONE)))
@@ -130,14 +82,14 @@ def first_file_of_a_process(server: Server, client: Client, table: Table) -> dic
     return {"time": answer.seconds, "CPU": cpu}
 
 
-def statistics_of_a_process(server: Server, client: Client, table: Table) -> dict[str, float]:
+def by_statistics(server: Server, client: Client, table: Table) -> dict[str, float]:
     """A cold answer to a predicate on the bounds of a column."""
     found: list[Answer] = []
     cpu = server.cpu(lambda: found.append(client.query(table, table.middle, table.middle_hint)))
     return {"time": found[0].seconds, "CPU": cpu}
 
 
-def first_page_of_a_process(server: Server, client: Client, table: Table) -> dict[str, float]:
+def first_page(server: Server, client: Client, table: Table) -> dict[str, float]:
     """A cold answer with the first page, of as many files as it may have."""
     found: list[Answer] = []
     body = json.dumps({"maxFiles": PAGE_FILES})
@@ -148,7 +100,7 @@ def first_page_of_a_process(server: Server, client: Client, table: Table) -> dic
     return {"time": answer.seconds, "CPU": cpu}
 
 
-def one_day_of_a_process(server: Server, client: Client, table: Table) -> dict[str, float]:
+def one_day(server: Server, client: Client, table: Table) -> dict[str, float]:
     """A cold answer to a predicate, the same query at once, and again after the columns were built."""
     found: list[Answer] = []
 
@@ -172,30 +124,33 @@ def one_day_of_a_process(server: Server, client: Client, table: Table) -> dict[s
     }
 
 
-def restarted(bench: Bench, files: int, section: Mapping[str, Any]) -> Measured:
-    """Answer from one process until it is hot, then from the next one."""
+def restart(bench: Bench, files: int, section: Mapping[str, Any] | None = None) -> Measured:
+    """The first answer of a new process after another process has answered until it was hot."""
     table = bench.logs.plain(files)
     rounds = []
     for _ in range(bench.rounds_of(table)):
-        with bench.default_gateway(CURRENT, table, section=section) as (server, client):
+        with bench.default_gateway(table, section=section) as (server, client):
             hot = [answered(server, client, table)[1] for _ in range(1 + HOT_ANSWERS)][1:]
             server.stop()
-        with bench.default_gateway(CURRENT, table, section=section) as (server, client):
+        with bench.default_gateway(table, section=section) as (server, client):
             first, cpu = answered(server, client, table)
         rounds.append(first_against_hot(first, cpu, statistics.median(hot), table))
     return {GATEWAY: medians(rounds)}
 
 
-def beside_a_worker(bench: Bench, files: int, section: Mapping[str, Any]) -> Measured:
-    """Query two workers until both are hot; the kernel chooses the worker of each connection."""
+def second_worker(bench: Bench, files: int, section: Mapping[str, Any] | None = None) -> Measured:
+    """The first answer of the second of two workers, and the memory of both against that of one.
+
+    Both are queried until they are hot; the kernel chooses the worker of each connection.
+    """
     table = bench.logs.plain(files)
-    with bench.default_gateway(CURRENT, table, section=section) as (server, client):
+    with bench.default_gateway(table, section=section) as (server, client):
         idle = shared_out_bytes(server.workers)
         for _ in range(1 + HOT_ANSWERS):
             client.whole(table)
         time.sleep(SETTLE_SECONDS)
         of_one = shared_out_bytes(server.workers) - idle
-    with bench.default_gateway(CURRENT, table, workers=2, section=section) as (server, client):
+    with bench.default_gateway(table, workers=2, section=section) as (server, client):
         workers = server.workers
         idle = shared_out_bytes(workers)
         first: dict[int, tuple[Answer, float]] = {}
@@ -230,11 +185,9 @@ def first_against_hot(first: Answer, cpu: float, hot_cpu: float, table: Table) -
 
 
 def with_columns_on_disk(
-    bench: Bench, files: int, measure: Callable[[Bench, int, Mapping[str, Any]], Measured]
+    bench: Bench, files: int, *, measure: Callable[[Bench, int, Mapping[str, Any]], Measured]
 ) -> Measured:
-    """Measure with `gateway.cache.directory` set, where the gateway has this key."""
-    if not keeps_columns_on_disk():
-        return {}
+    """Measure with `gateway.cache.directory` set: processes share a directory of columns."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder, "columns")
         directory.mkdir(mode=0o700)

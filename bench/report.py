@@ -108,7 +108,7 @@ def _plots(figures: Sequence[Figure]) -> list[Plot]:
 
 
 def _over_files(figures: Sequence[Figure], title: str, scenario: str, quantities: Sequence[str]) -> LinePlot:
-    """A line for each quantity and release over the number of files."""
+    """A line for each quantity and subject over the number of files."""
     lines: dict[str, list[Point]] = {}
     unit = "s"
     for quantity in quantities:

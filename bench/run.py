@@ -1,6 +1,6 @@
 """Measures the gateway and its peers, checks every answer, and writes the figures.
 
-    python bench/run.py [--large 10000000] [--previous WHEEL] [--kernel FILE] [--logs DIRECTORY]
+    python bench/run.py [--large 10000000] [--kernel FILE] [--logs DIRECTORY]
                         [--report FILE] [--markdown FILE] [--json FILE]
     python bench/run.py --short     # small tables, answers checked, no figure judged: for tests
 
@@ -31,7 +31,7 @@ from markdown import write_table
 from measure import machine
 from report import write_report
 from scenarios import HUNDRED_THOUSAND, SCENARIOS, SETTINGS, Scenario
-from servers import CURRENT, bench_gateway, install
+from servers import bench_gateway
 
 from gateway import _native
 
@@ -53,11 +53,8 @@ def main() -> None:
         if program is None and not arguments.short:
             sys.exit(NO_STORE)
         running = stack.enter_context(store.running(program, Path(folder, "store"))) if program else None
-        releases = [CURRENT]
-        if arguments.previous:
-            releases.append(install(arguments.previous, Path(folder, "previous")))
         logs = Logs(arguments.logs or Path(folder, "logs"), running)
-        bench = Bench(logs, running, releases, arguments.rounds, REQUESTS, arguments.kernel)
+        bench = Bench(logs, running, arguments.rounds, REQUESTS, arguments.kernel)
         only = arguments.only or [""]
         scenarios = [
             found for found in SCENARIOS if any(text in f"{found.setting}: {found.name}" for text in only)
@@ -82,7 +79,6 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measures the gateway and its peers.")
     parser.add_argument("--large", type=int, default=0, help="files of a further, larger table")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="interleaved rounds of each measurement")
-    parser.add_argument("--previous", type=Path, metavar="WHEEL", help="a release to compare with")
     parser.add_argument("--kernel", type=Path, metavar="FILE", help="the program built from bench/kernel")
     parser.add_argument("--versitygw", type=Path, metavar="FILE", help="the object store's program")
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="keeps the logs for the next run")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import comparisons
 import listings
@@ -88,38 +89,28 @@ TIME = {"time": "s", "CPU": "s"}
 DAY = {**TIME, "time again": "s", "CPU again": "s", "time later": "s", "CPU later": "s"}
 FULL = {**COLD, "cold CPU": "s", **HOT, **MEMORY}
 OF_WRITERS: Mapping[str, tuple[Mapping[str, str], Callable[[Bench, int], Measured]]] = {
-    "full answer": (FULL, listings.full_answer),
-    "limitHint 1, cold": (TIME, listings.first_file),
-    "one day, cold": (DAY, listings.one_day),
-    "bounds of a column, cold": (TIME, listings.by_statistics),
-    "first page of 10,000, cold": (TIME, listings.first_page),
+    name: (quantities, partial(listings.of_new_processes, measure=measure))
+    for name, quantities, measure in (
+        ("full answer", FULL, listings.full_answer),
+        ("limitHint 1, cold", TIME, listings.first_file),
+        ("one day, cold", DAY, listings.one_day),
+        ("bounds of a column, cold", TIME, listings.by_statistics),
+        ("first page of 10,000, cold", TIME, listings.first_page),
+    )
 }
 """Measured on the checkpoints of each writer."""
 STAGES = ("reading and decoding the log", "signing and writing lines", "HTTP and the kernel")
 
 SCENARIOS = (
     Scenario(DEFAULT, "small query", (SMALL,), SMALL_QUERY, small_requests.small_query),
-    Scenario(
-        DEFAULT,
-        "table metadata",
-        (HUNDRED_THOUSAND,),
-        METADATA,
-        small_requests.metadata_requests,
-    ),
-    Scenario(
-        DEFAULT,
-        "full answer",
-        (SMALL, HUNDRED_THOUSAND, MILLION, LARGE),
-        FULL,
-        listings.full_answer,
-    ),
-    Scenario(DEFAULT, "limitHint 1, cold", (MILLION, LARGE), TIME, listings.first_file),
-    Scenario(
-        DEFAULT,
-        "one day, cold",
-        (MILLION, LARGE),
-        DAY,
-        listings.one_day,
+    Scenario(DEFAULT, "table metadata", (HUNDRED_THOUSAND,), METADATA, small_requests.metadata_requests),
+    *(
+        Scenario(DEFAULT, name, sizes, *OF_WRITERS[name])
+        for name, sizes in (
+            ("full answer", (SMALL, HUNDRED_THOUSAND, MILLION, LARGE)),
+            ("limitHint 1, cold", (MILLION, LARGE)),
+            ("one day, cold", (MILLION, LARGE)),
+        )
     ),
     *(
         Scenario(DEFAULT, f"{name}, {writer}", (MILLION,), quantities, measure, writer)
@@ -133,9 +124,15 @@ SCENARIOS = (
         "first answer after a restart",
         (MILLION, LARGE),
         FIRST,
-        listings.restart_with_columns_on_disk,
+        partial(listings.with_columns_on_disk, measure=listings.restart),
     ),
-    Scenario(ON_DISK, "second worker", (MILLION,), WORKERS, listings.second_worker_with_columns_on_disk),
+    Scenario(
+        ON_DISK,
+        "second worker",
+        (MILLION,),
+        WORKERS,
+        partial(listings.with_columns_on_disk, measure=listings.second_worker),
+    ),
     Scenario(
         LOCAL,
         "full answer",

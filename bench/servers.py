@@ -1,4 +1,4 @@
-"""The servers of a run as processes: the gateway as a user starts it, earlier releases of it, and peers."""
+"""The servers of a run as processes: the gateway as a user starts it, and peers."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import os
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 import urllib.parse
-import venv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 from drain import TOKEN_VARIABLE, Answer
 from logs import Expected, Table
-from measure import allocated_bytes, cpu_seconds, run, script
+from measure import cpu_seconds, run, script
 from store import Store
 
 import gateway
 
-PACKAGE = Path(gateway.__file__).parent.parent
+COMMAND = [sys.executable, "-P", "-m", "gateway"]
+ENVIRONMENT = {"PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
+"""Of the command, which is that of the measured package."""
 STARTS = 3
 START_SECONDS = 180
 STOP_SECONDS = 30
@@ -35,39 +35,6 @@ LINE_BYTES = 1000
 """More than a line has beside the file's path and statistics, in each format."""
 SHARE = "share"
 SCHEMA = "schema"
-
-
-@dataclass(frozen=True)
-class Release:
-    """A build of the gateway: a name, the interpreter that has it, and its environment."""
-
-    name: str
-    python: str
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    def command(self, *arguments: str) -> list[str]:
-        """Return a command line of `delta-gateway`."""
-        return [self.python, "-P", "-m", "gateway", *arguments]
-
-
-CURRENT = Release("gateway", sys.executable, {"PYTHONPATH": str(PACKAGE)})
-
-
-def install(wheel: Path, directory: Path) -> Release:
-    """Install a wheel in its own virtual environment, over the dependencies of this one."""
-    venv.create(directory, with_pip=False, symlinks=True)
-    python = str(directory / "bin/python")
-    purelib = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    subprocess.run([*pip, "--no-deps", "--target", purelib, str(wheel)], check=True)
-    # Its own packages come first, so only the gateway differs from the current release.
-    Path(purelib, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return Release("previous release", python, {"PYTHONPATH": ""})
 
 
 def free_port() -> int:
@@ -134,10 +101,6 @@ class Server:
         work()
         return self._cpu_seconds() - before
 
-    def idle_bytes(self) -> int:
-        """Return the allocated memory of the server's process."""
-        return allocated_bytes(self.pid)
-
     def _cpu_seconds(self) -> float:
         return sum(cpu_seconds(pid) for pid in {self.pid, *self.workers})
 
@@ -191,21 +154,16 @@ class Client:
 
 @contextmanager
 def default_gateway(
-    release: Release,
-    store: Store,
-    locations: Mapping[str, str],
-    *,
-    workers: int = 1,
-    section: Mapping[str, Any] | None = None,
+    store: Store, table: Table, location: str, *, workers: int = 1, section: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Server, Client]]:
-    """Run the gateway as README's first share does: a file with shares and a storage, and a recipient added.
+    """Run the gateway as README's first share does: a file with a share and a storage, and a recipient added.
 
-    `locations` are those of the tables by name; `section` adds keys to the section `gateway`.
+    `section` adds keys to the section `gateway`.
     """
     with tempfile.TemporaryDirectory() as folder:
         file, profile = Path(folder, "share.yaml"), Path(folder, "bench.share")
-        environment = {**store.environment, **release.environment}
-        tables = [{"name": f"t{name}", "location": location} for name, location in locations.items()]
+        environment = {**store.environment, **ENVIRONMENT}
+        tables = [{"name": f"t{table.name}", "location": location}]
         shares = [{"name": SHARE, "schemas": [{"name": SCHEMA, "tables": tables}]}]
         keys = {"storages": [store.section], **(section or {})}
 
@@ -214,12 +172,12 @@ def default_gateway(
 
         def command(port: int) -> list[str]:
             write(port)
-            return release.command("serve", "-c", str(file), *(["--workers", str(workers)] * (workers > 1)))
+            return [*COMMAND, "serve", "-c", str(file), *(["--workers", str(workers)] * (workers > 1))]
 
         write(free_port())
-        add = release.command("recipient", "add", "bench", "-c", str(file), "--share", SHARE)
+        add = ["recipient", "add", "bench", "-c", str(file), "--share", SHARE, "--profile", str(profile)]
         made = subprocess.run(
-            [*add, "--profile", str(profile)],
+            [*COMMAND, *add],
             check=False,
             capture_output=True,
             text=True,

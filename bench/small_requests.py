@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from drain import digest_of
@@ -27,17 +27,15 @@ CONNECTIONS: Mapping[str, list[str]] = {"kept connection": [], "new connection":
 def small_query(bench: Bench, files: int) -> Measured:
     """Rate and CPU of a query of few files over 64 connections: equal requests, and bodies that differ."""
     table = bench.logs.plain(files)
-    rounds: dict[str, list[dict[str, float]]] = {}
+    rounds: dict[str, list[dict[str, float]]] = {GATEWAY: [], BARE: []}
     with subjects(bench, table) as found:
         for _ in range(bench.rounds):
             for name, (server, client, path) in found.items():
-                rounds.setdefault(name, []).append(rates(bench, table, server, client, path))
-    for kind in KINDS:
-        for name, of_subject in rounds.items():
-            for round_, bare in zip(of_subject, rounds[BARE], strict=True):
-                if name != BARE:
-                    ratio = round_[f"{kind}, rate"] / bare[f"{kind}, rate"]
-                    round_[f"{kind}, rate against bare aiohttp"] = ratio
+                rounds[name].append(rates(bench, table, server, client, path))
+    for of_gateway, of_bare in zip(rounds[GATEWAY], rounds[BARE], strict=True):
+        for kind in KINDS:
+            ratio = of_gateway[f"{kind}, rate"] / of_bare[f"{kind}, rate"]
+            of_gateway[f"{kind}, rate against bare aiohttp"] = ratio
     return {name: medians(measured) for name, measured in rounds.items()}
 
 
@@ -55,20 +53,14 @@ def rates(bench: Bench, table: Table, server: Server, client: Client, path: str)
 
 @contextmanager
 def subjects(bench: Bench, table: Table) -> Iterator[dict[str, tuple[Server, Client, str]]]:
-    """Run all releases over a small table, and a bare handler that returns the bytes of their answer."""
-    with ExitStack() as stack:
-        found = {}
-        for release in bench.releases:
-            server, client = stack.enter_context(bench.default_gateway(release, table))
-            # A first answer is streamed; later ones are written at once.
-            client.whole(table)
-            found[release.name] = server, client, client.path(table)
-        _, client, path = found[GATEWAY]
-        body = Path(stack.enter_context(tempfile.TemporaryDirectory()), "body")
+    """Run the gateway over a small table, and a bare handler that returns the bytes of its answer."""
+    with bench.default_gateway(table) as (server, client), tempfile.TemporaryDirectory() as folder:
+        # A first answer is streamed; later ones are written at once.
+        client.whole(table)
+        body, path = Path(folder, "body"), client.path(table)
         body.write_bytes(posted(client, path, table))
-        bare = stack.enter_context(peer("bare_stream.py", str(body)))
-        found[BARE] = bare, Client(bare.port, "none"), "/small"
-        yield found
+        with peer("bare_stream.py", str(body)) as bare:
+            yield {GATEWAY: (server, client, path), BARE: (bare, Client(bare.port, "none"), "/small")}
 
 
 def posted(client: Client, path: str, table: Table) -> bytes:
@@ -87,18 +79,9 @@ def posted(client: Client, path: str, table: Table) -> bytes:
 def metadata_requests(bench: Bench, files: int) -> Measured:
     """CPU of GET requests for a known table on one connection, and on a new connection for each request."""
     table = bench.logs.plain(files)
-    rounds: dict[str, list[dict[str, float]]] = {}
-    with ExitStack() as stack:
-        found = {
-            release.name: stack.enter_context(bench.default_gateway(release, table))
-            for release in bench.releases
-        }
-        for _, client in found.values():
-            client.whole(table)
-        for _ in range(bench.rounds):
-            for name, (server, client) in found.items():
-                rounds.setdefault(name, []).append(metadata_cpu(bench, table, server, client))
-    return {name: medians(measured) for name, measured in rounds.items()}
+    with bench.default_gateway(table) as (server, client):
+        client.whole(table)
+        return {GATEWAY: medians([metadata_cpu(bench, table, server, client) for _ in range(bench.rounds)])}
 
 
 def metadata_cpu(bench: Bench, table: Table, server: Server, client: Client) -> dict[str, float]:
