@@ -82,12 +82,6 @@ class Results:
         """Write all figures as JSON."""
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 
-    @staticmethod
-    def load(path: Path) -> Results:
-        """Read the figures of an earlier run."""
-        known = json.loads(path.read_text())
-        return Results(**known | {"figures": [Figure(**figure) for figure in known["figures"]]})
-
 
 def text(value: float | None, unit: str) -> str:
     """Return a value with its unit; a dash for a missing one."""
