@@ -23,17 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
+from measure import peak_mb
+from projection import declared
 from spark_source import cpu_of_tree
 
-from gateway import config
 from gateway.spark import java
 from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
 from gateway.spark.project.results import Options
 from gateway.spark.project.rule import projected
-from gateway.spark.project.run import LOCAL_SETTINGS, projections
+from gateway.spark.project.run import LOCAL_SETTINGS
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.session import delta_session
 from gateway.spark.verify.digest import digest
@@ -93,12 +93,8 @@ def publish(spark: SparkSession, place: Path, arguments: argparse.Namespace) -> 
 
 def run(spark: SparkSession, place: Path, arguments: argparse.Namespace) -> None:
     """Write the projection and clean it; print the figures. Raises AssertionError for wrong rows."""
-    partitions = [] if arguments.together else ["part"]
-    projection = {"source": str(place / "source"), "partitionBy": partitions, **RULE}
-    table = {"name": "t", "location": str(place / "projections"), "projection": projection}
-    shares = [{"name": "s", "schemas": [{"name": "d", "tables": [table]}]}]
-    (place / "share.yaml").write_text(yaml.safe_dump({"version": 1, "shares": shares}))
-    (target,) = projections(config.load(place / "share.yaml", needs_readers=False))
+    rule = {**RULE, "partitionBy": [] if arguments.together else ["part"]}
+    (target,) = declared(place, {str(place / "source"): str(place / "projections")}, rule)
     figures = Figures(spark)
     outcome = Job(rule_session(spark), target, step=figures.print).run()
     figures.print("first write, all")
@@ -144,16 +140,9 @@ class Figures:
         now = self._now()
         since, self._last = self._first if name.endswith("all") else self._last, now
         seconds, cpu, tasks = (after - before for after, before in zip(now, since, strict=True))
-        memory = {"python_mb": peak_mb(os.getpid()), "java_mb": peak_mb(self._java)}
+        memory = {"python_mb": peak_mb(), "java_mb": peak_mb(self._java)}
         figures = {"step": name, "seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1), "tasks": tasks}
         print(json.dumps(figures | memory), flush=True)
-
-
-def peak_mb(pid: int) -> int:
-    """Return the most memory that a process has had."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith("VmHWM"))
-    return int(line.split()[1]) // 1024
 
 
 def _in_eight_days() -> int:

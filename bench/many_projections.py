@@ -1,6 +1,6 @@
 """Measures runs that keep many small projections.
 
-    python -P bench/many_projections.py --tables 100 --jars ~/.cache/delta-sharing-gateway/jars
+    python bench/many_projections.py --tables 100 --jars ~/.cache/delta-sharing-gateway/jars
 
 Makes tables of a few hundred rows, each the source of a projection, and keeps all of these in one Spark with
 the settings of the command: written for the first time, without a change, after a change of a few rows that
@@ -20,17 +20,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-from projection import RULE, SOURCE
+from projection import RULE, SOURCE, check, declared
 from spark_source import cpu_of_tree
 
-from gateway import config
-from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.results import Options
-from gateway.spark.project.rule import projected
-from gateway.spark.project.run import LOCAL_SETTINGS, keep, projections
+from gateway.spark.project.run import LOCAL_SETTINGS, keep
 from gateway.spark.session import delta_session
-from gateway.spark.verify.digest import digest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +73,11 @@ def run(spark: SparkSession, place: Path, tables: int, parallel: int) -> dict[st
         f"CREATE TABLE delta.`{source}` USING delta TBLPROPERTIES (delta.enableDeletionVectors = true) "
         f"AS SELECT {', '.join(SOURCE)} FROM range({ROWS})"
     )
-    targets = shared(place, tables)
+    places = {
+        str(place / "sources" / str(number)): str(place / "projections" / str(number))
+        for number in range(tables)
+    }
+    targets = declared(place, places, RULE)
     found = {}
     for name, statements in RUNS.items():
         for statement in statements:
@@ -88,22 +87,6 @@ def run(spark: SparkSession, place: Path, tables: int, parallel: int) -> dict[st
         found[name] = measure(spark, targets, parallel)
         check(spark, targets[-1])
     return found
-
-
-def shared(place: Path, tables: int) -> list[Target]:
-    """Declare the projections."""
-    listed = [
-        {
-            "name": f"t{number}",
-            "location": str(place / "projections" / str(number)),
-            "projection": {"source": str(place / "sources" / str(number)), **RULE},
-        }
-        for number in range(tables)
-    ]
-    file = place / "share.yaml"
-    shares = [{"name": "s", "schemas": [{"name": "d", "tables": listed}]}]
-    file.write_text(yaml.safe_dump({"version": 1, "shares": shares}))
-    return projections(config.load(file, needs_readers=False))
 
 
 def measure(spark: SparkSession, targets: list[Target], parallel: int) -> dict[str, Any]:
@@ -124,13 +107,6 @@ def measure(spark: SparkSession, targets: list[Target], parallel: int) -> dict[s
         f"cpu_seconds_of_the_first_{FIRST}": round(ends[FIRST - 1] - begun, 2),
         "cpu_seconds_of_each_later_one": round((ends[-1] - ends[FIRST - 1]) / (len(ends) - FIRST), 4),
     }
-
-
-def check(spark: SparkSession, target: Target) -> None:
-    """Compare all rows of the published version with those of the rule."""
-    session = rule_session(spark)
-    source, served = (session.read.format("delta").load(one) for one in (target.source, target.root))
-    assert digest(projected(source, target.projection)) == digest(served)
 
 
 if __name__ == "__main__":

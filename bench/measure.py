@@ -77,6 +77,14 @@ def mapped_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[2]) * PAGE_BYTES
 
 
+def peak_mb(pid: int | str = "self") -> int:
+    """Return the most memory that a process has had."""
+    # The peak that getrusage knows may be that of the process which started this one.
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("VmHWM"))
+    return int(line.split()[1]) // 1024
+
+
 def shared_out_bytes(pids: Iterable[int]) -> int:
     """Return the memory of several processes together; a page that several of them map counts once."""
     rollups = [Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() for pid in pids]

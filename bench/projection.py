@@ -28,13 +28,15 @@ from spark_source import cpu_of_tree
 from gateway import config
 from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
-from gateway.spark.project.results import Options, Outcome
+from gateway.spark.project.results import Options
 from gateway.spark.project.rule import projected
 from gateway.spark.project.run import LOCAL_SETTINGS, projections
 from gateway.spark.session import delta_session
 from gateway.spark.verify.digest import digest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
     from gateway.spark.project.results import Target
@@ -96,7 +98,7 @@ def run(arguments: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Run all steps; return the figures."""
     found: dict[str, Any] = {"rows": arguments.rows, "files": FILES, "cores": os.cpu_count(), "updates": []}
     if not (place / "source").exists():
-        write_configuration(place)
+        place.mkdir(parents=True, exist_ok=True)
         found["first"] = in_a_process(arguments, place, "first")
     for number in range(arguments.rounds):
         for name in CHANGES:
@@ -105,16 +107,16 @@ def run(arguments: argparse.Namespace, place: Path) -> dict[str, Any]:
     return found
 
 
-def write_configuration(place: Path) -> None:
-    """Write the share with the projection."""
-    place.mkdir(parents=True, exist_ok=True)
-    table = {
-        "name": "t",
-        "location": str(place / "projections"),
-        "projection": {"source": str(place / "source"), **RULE},
-    }
-    shares = [{"name": "s", "schemas": [{"name": "d", "tables": [table]}]}]
-    (place / "share.yaml").write_text(yaml.safe_dump({"version": 1, "shares": shares}))
+def declared(place: Path, projected_to: Mapping[str, str], rule: Mapping[str, Any]) -> list[Target]:
+    """Declare projections in a configuration: the location of each by its source."""
+    tables = [
+        {"name": f"t{number}", "location": location, "projection": {"source": source, **rule}}
+        for number, (source, location) in enumerate(projected_to.items())
+    ]
+    file = place / "share.yaml"
+    shares = [{"name": "s", "schemas": [{"name": "d", "tables": tables}]}]
+    file.write_text(yaml.safe_dump({"version": 1, "shares": shares}))
+    return projections(config.load(file, needs_readers=False))
 
 
 def in_a_process(arguments: argparse.Namespace, place: Path, name: str) -> dict[str, Any]:
@@ -145,11 +147,11 @@ def step(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Any]:
             f"delta.enableChangeDataFeed = {str(arguments.feed).lower()}) "
             f"AS SELECT {', '.join(SOURCE)} FROM range(0, {arguments.rows}, 1, {FILES})"
         )
-    (target,) = projections(config.load(arguments.place / "share.yaml", needs_readers=False))
+    (target,) = declared(arguments.place, {source: str(arguments.place / "projections")}, RULE)
     started, cpu_before = time.perf_counter(), cpu_of_tree()
     outcome = Job(rule_session(spark), target, Options(optimize_hours=0, vacuum_hours=0)).run()
     seconds, cpu = time.perf_counter() - started, cpu_of_tree() - cpu_before
-    check(spark, target, outcome)
+    assert check(spark, target) == outcome.rows
     return {
         "how": outcome.how,
         "remark": outcome.remark,
@@ -159,13 +161,13 @@ def step(spark: SparkSession, arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def check(spark: SparkSession, target: Target, outcome: Outcome) -> None:
-    """Compare all rows of the published version with those of the rule."""
+def check(spark: SparkSession, target: Target) -> int:
+    """Compare all rows of the published version with those of the rule; return their number."""
     session = rule_session(spark)
     source, served = (session.read.format("delta").load(one) for one in (target.source, target.root))
     expected, found = digest(projected(source, target.projection)), digest(served)
     assert expected == found, (str(expected), str(found))
-    assert found.rows == outcome.rows
+    return found.rows
 
 
 if __name__ == "__main__":

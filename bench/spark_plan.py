@@ -21,6 +21,8 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+from measure import peak_mb
+
 PAGE = 20_000
 _NUMBER = b"#page##"
 _WITH_STATISTICS = 32
@@ -71,7 +73,7 @@ def plan(url: str) -> dict[str, Any]:
 
     profile = json.dumps({"shareCredentialsVersion": 1, "endpoint": url, "bearerToken": "t"})
     options = ReadOptions.parse({"profile": profile, "path": "s.d.t"})
-    before, started, cpu = _peak_mb(), time.perf_counter(), time.process_time()
+    before, started, cpu = peak_mb(), time.perf_counter(), time.process_time()
     head = options.client().head()
     partitions = plan_snapshot(options, head)
     seconds, spent = time.perf_counter() - started, time.process_time() - cpu
@@ -85,15 +87,9 @@ def plan(url: str) -> dict[str, Any]:
         "partitions": len(partitions),
         "seconds": round(seconds, 2),
         "cpu_seconds": round(spent, 2),
-        "memory_mb": _peak_mb(),
+        "memory_mb": peak_mb(),
         "memory_before_mb": before,
     }
-
-
-def _peak_mb() -> int:
-    # The peak that getrusage knows may be that of the process which started this one.
-    (line,) = (line for line in open("/proc/self/status") if line.startswith("VmHWM"))  # noqa: PTH123, SIM115
-    return int(line.split()[1]) // 1024
 
 
 def serve(arguments: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """Measures the Spark source against delta-spark's own reading of the same tables, in one session.
 
-    python -P bench/spark_source.py --jars ~/.cache/delta-sharing-gateway/jars
+    python bench/spark_source.py --jars ~/.cache/delta-sharing-gateway/jars
 
 Makes three tables, serves them by `delta-gateway serve` in another process, and reads each in interleaved
 rounds, shared and direct: a million rows of six columns as a whole, one column of it, its number of rows,
@@ -15,19 +15,18 @@ import hashlib
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import psutil
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from servers import COMMAND, ENVIRONMENT, Server
 
 from gateway.spark.session import delta_session
 from gateway.spark.source import FORMAT, count_rows, register
@@ -49,7 +48,6 @@ VARIANT = """parse_json(concat('{"a":', id, ',"b":"text ', id, '","c":{"x":', id
     ']},"t":true', if(id % 3 = 0, concat(',"extra":', id), ''), '}')) v"""
 SHREDDING = ("spark.sql.variant.writeShredding.enabled", "spark.sql.variant.inferShreddingSchema")
 FILES = 8
-START_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,6 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--port", type=int, default=18765)
     parser.add_argument("--jars", type=Path)
     arguments = parser.parse_args()
     spark = delta_session("source bench", jars=arguments.jars)
@@ -76,7 +73,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         write_tables(spark, place, arguments.rows)
-        with serving(place, ("rows", "wide", "variants"), arguments.port) as profile:
+        with serving(place, ("rows", "wide", "variants")) as profile:
             found = [measure(pair, arguments.rounds) for pair in pairs(spark, place, profile)]
     print(json.dumps({"rows": arguments.rows, "cores": os.cpu_count(), "reads": found}, indent=1))
 
@@ -97,46 +94,27 @@ def write_tables(spark: SparkSession, place: Path, rows: int) -> None:
 
 
 @contextmanager
-def serving(place: Path, names: Sequence[str], port: int) -> Iterator[str]:
+def serving(place: Path, names: Sequence[str]) -> Iterator[str]:
     """Serve tables of a directory as `s.d.NAME` until the block ends; yields the profile."""
     tables = [{"name": name, "location": f"file://{place / name}", "historyShared": True} for name in names]
     recipient = {"name": "bench", "tokens": [{"sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]}
-    config = {
-        "version": 1,
-        "host": "127.0.0.1",
-        "port": port,
-        "shares": [{"name": "s", "schemas": [{"name": "d", "tables": tables}]}],
-        "gateway": {"recipients": [{**recipient, "shares": ["s"]}]},
-    }
     file = place / "bench.yaml"
-    file.write_text(json.dumps(config))
+
+    def command(port: int) -> list[str]:
+        config = {
+            "version": 1,
+            "host": "127.0.0.1",
+            "port": port,
+            "shares": [{"name": "s", "schemas": [{"name": "d", "tables": tables}]}],
+            "gateway": {"recipients": [{**recipient, "shares": ["s"]}]},
+        }
+        file.write_text(json.dumps(config))
+        return [*COMMAND, "serve", "-c", str(file)]
+
     # One worker: this process's own is not the subject.
-    server = subprocess.Popen(
-        [sys.executable, "-P", "-m", "gateway", "serve", "-c", str(file)], stderr=subprocess.DEVNULL
-    )
-    try:
-        wait_until_ready(port)
-        endpoint = f"http://127.0.0.1:{port}/delta-sharing"
+    with Server(command, ENVIRONMENT) as server:
+        endpoint = f"http://127.0.0.1:{server.port}/delta-sharing"
         yield json.dumps({"shareCredentialsVersion": 1, "endpoint": endpoint, "bearerToken": TOKEN})
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def wait_until_ready(port: int) -> None:
-    """Wait for the server. Raises TimeoutError."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        connection = HTTPConnection("127.0.0.1", port, timeout=5)
-        try:
-            connection.request("GET", "/readyz")
-            if connection.getresponse().status == 200:
-                return
-        except OSError:
-            time.sleep(0.1)
-        finally:
-            connection.close()
-    raise TimeoutError("the server does not become ready")
 
 
 def pairs(spark: SparkSession, place: Path, profile: str) -> list[Pair]:
@@ -204,29 +182,12 @@ def timed(work: Callable[[], Any]) -> tuple[Any, tuple[float, float]]:
 
 def cpu_of_tree() -> float:
     """Return the seconds of CPU of this process and its descendants, ended ones that were waited for too."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(entry.name)] = int(fields[1])
-            ticks[int(entry.name)] = sum(map(int, fields[11:15]))
-    mine = os.getpid()
-    return sum(spent for pid, spent in ticks.items() if is_below(pid, mine, parents)) / os.sysconf(
-        "SC_CLK_TCK"
-    )
-
-
-def is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
-    """Return whether a process is the ancestor or descends from it."""
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        pid = parents.get(pid, 0)
-    return False
+    mine, spent = psutil.Process(), 0.0
+    for process in (mine, *mine.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            spent += times.user + times.system + times.children_user + times.children_system
+    return spent
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Measures a night of `verify` over many small tables.
 
-    python -P bench/verify_nights.py --tables 60 --jars ~/.cache/delta-sharing-gateway/jars
+    python bench/verify_nights.py --tables 60 --jars ~/.cache/delta-sharing-gateway/jars
 
 Makes tables of a few hundred rows, shared with history: in turn plain, partitioned, with deletion vectors,
 with change data, with mapped columns and nested. `delta-gateway serve` serves them in another process, and
@@ -41,7 +41,6 @@ def main() -> None:
     )
     parser.add_argument("--tables", type=int, default=60)
     parser.add_argument("--parallel", type=int, default=VerifyOptions.parallel)
-    parser.add_argument("--port", type=int, default=18766)
     parser.add_argument("--jars", type=Path)
     arguments = parser.parse_args()
     if arguments.tables <= FIRST:
@@ -50,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         names = list(make_tables(spark, place, arguments.tables))
-        with serving(place, names, arguments.port) as profile:
+        with serving(place, names) as profile:
             found = measure(spark, profile, place, names, arguments.parallel)
     print(json.dumps({"tables": arguments.tables, "cores": os.cpu_count(), **found}, indent=1))
     spark.stop()
