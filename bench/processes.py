@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 from measure import cpu_seconds
 
 if TYPE_CHECKING:
@@ -39,16 +40,10 @@ def connections_of_workers(server: Server, workers: int) -> Iterator[list[http.c
 
 def _holder(server: Server, client_port: int) -> int | None:
     """Return the process that has accepted the connection from a port."""
-    ends = (f":{server.port:04X}", f":{client_port:04X}")
-    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-    socket = next((row[9] for row in rows if (row[1][-5:], row[2][-5:]) == ends), None)
     for pid in server.workers:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                if str(descriptor.readlink()) == f"socket:[{socket}]":
-                    return pid
-            except FileNotFoundError:
-                continue
+        for held in psutil.Process(pid).net_connections("tcp"):
+            if held.raddr and (held.laddr.port, held.raddr.port) == (server.port, client_port):
+                return pid
     return None
 
 
