@@ -7,6 +7,7 @@ one location, except for the domain of another cloud of Azure. No message has a 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Literal
@@ -151,6 +152,14 @@ class Location:
     def is_in_unknown_cloud(self) -> bool:
         """Return whether the account has a domain that is none of Azure's own."""
         return bool(self.domain) and self.domain not in AZURE_DOMAINS
+
+    def outer(self) -> Iterator[Location]:
+        """Iterate over the directories that contain the location, up to its bucket or to `/`."""
+        top = "/" if self.kind == "file" else ""
+        key = self.key
+        while key != top:
+            key = key.rpartition("/")[0] or top
+            yield replace(self, key=key)
 
     def contains(self, other: Location) -> bool:
         """Return whether `other` is this location or lies below it."""

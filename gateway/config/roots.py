@@ -70,7 +70,7 @@ class Roots:
         for root in self._roots:
             place = _placed(root.location)
             self._at.setdefault(place, []).append(root)
-            for outer in _outer(place):
+            for outer in place.outer():
                 if outer in self._below:
                     self._below[outer].append(root)
 
@@ -95,7 +95,7 @@ class Roots:
                         else ""
                     )
                     yield f"the files of {other.shown} lie within its directory{advice}"
-            for outer in self._found(self._at, _outer(root.location)):
+            for outer in self._found(self._at, root.location.outer()):
                 if outer.kind != "allowed" and outer.holder != holder and outer.location not in locations:
                     yield f"its directory lies within that of {outer.shown}"
 
@@ -119,7 +119,7 @@ class NamedDirectories:
             # Those in buckets are compared with all aliases.
             for view in (_placed(place), *([_aliased(place)] if place.kind == "s3" else [])):
                 self._names.setdefault(view, name)
-                for outer in _outer(view):
+                for outer in view.outer():
                     self._inner.setdefault(outer, name)
 
     def __bool__(self) -> bool:
@@ -132,7 +132,7 @@ class NamedDirectories:
 
     def around(self, location: Location) -> str | None:
         """Return the name of a directory that contains a location and is another one; None without one."""
-        return self._found(_outer(comparable(self._config, location)))
+        return self._found(comparable(self._config, location).outer())
 
     def containing(self, location: Location) -> str | None:
         """Return the name of the directory that a location is or lies within; None without one."""
@@ -222,11 +222,3 @@ def _all_views(location: Location) -> Iterator[Location]:
 def _aliased(location: Location) -> Location:
     """Return a location below any alias of an access point."""
     return replace(location, bucket=_ANY_ALIAS)
-
-
-def _outer(location: Location) -> Iterator[Location]:
-    """Iterate over the directories that contain a location, up to its bucket."""
-    key = location.key
-    while key:
-        key = key.rpartition("/")[0]
-        yield replace(location, key=key)

@@ -9,7 +9,7 @@ stay until a second search agrees.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -54,9 +54,8 @@ class SearchResult:
 
     def is_unknown(self, table: FoundTable) -> bool:
         """Return whether the search cannot say that a table is gone."""
-        return table in self.unknown_tables or any(
-            outer in self.unknown for outer in _self_and_outer(table.location)
-        )
+        directories = (table.location, *table.location.outer())
+        return table in self.unknown_tables or not self.unknown.isdisjoint(directories)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +177,3 @@ def _replaced(known: Iterable[FoundTable], newer: Collection[FoundTable]) -> set
 def _folded(table: FoundTable) -> tuple[str, str]:
     """Return the names of a schema and a table, equal for those that differ in case alone."""
     return table.schema.casefold(), table.name.casefold()
-
-
-def _self_and_outer(location: Location) -> Iterator[Location]:
-    """Iterate over a location and the directories that contain it."""
-    yield location
-    key = location.key
-    while key:
-        key = key.rpartition("/")[0]
-        yield replace(location, key=key or ("/" if location.kind == "file" else ""))
-        if key == "":
-            return

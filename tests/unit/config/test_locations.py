@@ -39,6 +39,19 @@ def test_a_prefix_holds_whole_segments(outer: str, inner: str, expected: bool) -
 
 
 @pytest.mark.parametrize(
+    ("text", "outer"),
+    [
+        ("/a/b", ["file:///a", "file:///"]),
+        ("/", []),
+        ("s3://b/a/t", ["s3://b/a", "s3://b/"]),
+        ("s3://b", []),
+    ],
+)
+def test_the_directories_around_a_location_end_at_its_bucket(text: str, outer: list[str]) -> None:
+    assert [location.url for location in Location.parse(text).outer()] == outer
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "abfss://data@acct.dfs.core.windows.net/t/p=a b",
