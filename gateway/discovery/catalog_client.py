@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.config.unity_catalog import UnityCatalog
 from gateway.outgoing import PublicResolver, client_error_text, proxy_hosts, proxy_of
-from gateway.storage.unity_catalog import access_token
+from gateway.storage.unity_catalog import authorization
 from gateway.tables.native import LogError
 
 REQUEST_SECONDS = 60.0
@@ -159,7 +159,10 @@ class CatalogClient:
         if self.calls >= self._max_calls:
             raise CallsSpent
         self.calls += 1
-        headers = await self._authorization()
+        try:
+            headers = await asyncio.to_thread(authorization, self._settings)
+        except LogError as error:
+            raise CatalogError(f"there is no token for the catalog: {error.detail}") from None
         url = f"{self._settings.api_url}/{path}"
         try:
             proxy = proxy_of(url)
@@ -178,18 +181,6 @@ class CatalogClient:
             raise CatalogError(
                 "the catalog's answer has not the documented form", is_of_schema=True
             ) from None
-
-    async def _authorization(self) -> dict[str, str]:
-        """Return the header with the token. Raises CatalogError where the client of OAuth gets none."""
-        settings = self._settings
-        token = settings.token
-        if settings.oauth is not None:
-            private = settings.allow_private_addresses
-            try:
-                token = await asyncio.to_thread(access_token, settings.oauth, private=private)
-            except LogError as error:
-                raise CatalogError(f"there is no token for the catalog: {error.detail}") from None
-        return {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
 
 
 def _page_of(body: bytes, path: str) -> _Page:

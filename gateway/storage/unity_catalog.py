@@ -21,6 +21,7 @@ from gateway import _native
 from gateway.config.locations import Location
 from gateway.config.secret import Secret
 from gateway.config.table_catalog import CatalogClient, TableCatalog
+from gateway.config.unity_catalog import UnityCatalog
 from gateway.storage.credentials import CredentialsUnavailable, check_header
 from gateway.storage.refreshing_credentials import RefreshingCredentials
 from gateway.storage.service_requests import NoAnswer, send
@@ -108,10 +109,8 @@ class UnityCatalogTable:
         """Return the ratified commits of the table, which must be at a location. Blocks. Raises LogError."""
         settings = self._settings
         private = settings.allow_private_addresses
-        token = settings.token if settings.oauth is None else access_token(settings.oauth, private=private)
-        headers = {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
         try:
-            status, body, _ = send("GET", self._url, headers, private=private)
+            status, body, _ = send("GET", self._url, authorization(settings), private=private)
         except NoAnswer as error:
             _fail(_native.StorageUnavailable, f"it {error}")
         if status == _UNAUTHORIZED and settings.oauth is not None:
@@ -191,9 +190,12 @@ class OddAnswer(_native.StorageUnavailable):
         self.detail = detail
 
 
-def access_token(client: CatalogClient, *, private: bool) -> Secret:
-    """Return a valid access token of a client. Blocks while one is requested. Raises LogError."""
-    return _tokens_of(client, private).get().text
+def authorization(settings: TableCatalog | UnityCatalog) -> dict[str, str]:
+    """Return the header with the token of a catalog. Blocks while one is requested. Raises LogError."""
+    token = settings.token
+    if settings.oauth is not None:
+        token = _tokens_of(settings.oauth, settings.allow_private_addresses).get().text
+    return {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ from gateway.config.table_catalog import CatalogClient, TableCatalog
 from gateway.server.self_signed import self_signed_pair
 from gateway.storage.refreshing_credentials import RefreshingCredentials
 from gateway.storage.service_requests import MAX_ANSWER_BYTES
-from gateway.storage.unity_catalog import UnityCatalogTable, access_token
+from gateway.storage.unity_catalog import UnityCatalogTable, authorization
 
 SECRET, TOKEN = "secret-of-the-client", "token-of-the-catalog"
 LOADED = {"metadata": {"location": "s3://b/t"}, "commits": [], "latest-table-version": 3}
@@ -81,7 +81,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def token(issuer: Issuer) -> str:
-    return access_token(issuer.client, private=True).reveal()
+    return token_of(issuer.client)
+
+
+def token_of(client: CatalogClient) -> str:
+    settings = TableCatalog(
+        "https://catalog.example.com", "a.b.t", oauth=client, allow_private_addresses=True
+    )
+    return authorization(settings)["Authorization"].removeprefix("Bearer ")
 
 
 @pytest.mark.parametrize(
@@ -189,8 +196,7 @@ def test_an_answer_beyond_a_bound_is_named_by_the_bound(
 
 def test_a_token_is_requested_again_where_a_kept_connection_ends(issuer: Issuer) -> None:
     def token(name: str) -> str:
-        client = CatalogClient(f"{issuer.service.url}/token", name, Secret(SECRET))
-        return access_token(client, private=True).reveal()
+        return token_of(CatalogClient(f"{issuer.service.url}/token", name, Secret(SECRET)))
 
     assert token("first") == f"{TOKEN}-1"
 
@@ -207,7 +213,7 @@ def test_tokens_are_of_one_client_and_sent_to_the_catalog_alone(issuer: Issuer) 
     settings = TableCatalog(issuer.service.url, "a.b.t", oauth=issuer.client, allow_private_addresses=True)
     assert UnityCatalogTable(settings).ratified(HERE).latest == 3
     other = CatalogClient(f"{issuer.service.url}/token", "id", Secret("another"))
-    assert access_token(other, private=True).reveal() == f"{TOKEN}-2"
+    assert token_of(other) == f"{TOKEN}-2"
     assert [request.bearer for request in issuer.service.requests if request.path == "/token"] == [None, None]
 
 
