@@ -124,10 +124,8 @@ def read_profile(path: Path, findings: Findings, now: datetime) -> RecipientProf
     """Read a profile; mistakes are findings. Raises Problem if no request can be sent by it."""
     document = _document(_content(path), findings)
     for name in ("bearerToken", "clientSecret", "password"):
-        value = document.get(name)
-        findings.hide(
-            value if isinstance(value, str) else None, value.strip() if isinstance(value, str) else None
-        )
+        value = _text(document, name)
+        findings.hide(value, value.strip())
     kind = _kind(document, findings)
     _check_fields(document, kind, findings)
     profile = _profile(document, kind, path.parent, findings)
@@ -233,14 +231,12 @@ def _version(value: Any, findings: Findings) -> int | None:
     except (TypeError, ValueError, OverflowError):
         return None
     if not isinstance(value, int) or isinstance(value, bool):
-        findings.warn(
-            STEP,
-            Problem(
-                "shareCredentialsVersion is not an integer; the Python client converts it, and other clients "
-                "may refuse it",
-                Owner.RECIPIENT,
-                f"write {version} without quotes",
-            ),
+        _warn(
+            findings,
+            "shareCredentialsVersion is not an integer; the Python client converts it, and other clients "
+            "may refuse it",
+            Owner.RECIPIENT,
+            f"write {version} without quotes",
         )
     return version
 
@@ -341,13 +337,11 @@ def _check_url(name: str, url: str, findings: Findings) -> None:
     if parts.username is not None or parts.query or parts.fragment:
         _mistake(findings, f"{name} has a user, a query or a fragment", f"remove it from {name}")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
-        findings.warn(
-            STEP,
-            Problem(
-                f"{name} is http, so everyone on the way can read the token",
-                Owner.PROVIDER,
-                f"serve TLS, and send a profile with https in {name}",
-            ),
+        _warn(
+            findings,
+            f"{name} is http, so everyone on the way can read the token",
+            Owner.PROVIDER,
+            f"serve TLS, and send a profile with https in {name}",
         )
 
 
@@ -357,13 +351,11 @@ def _expires(value: Any, findings: Findings) -> datetime | None:
     try:
         expires = datetime.fromisoformat(str(value))
     except ValueError:
-        findings.warn(
-            STEP,
-            Problem(
-                "expirationTime is not a time in ISO 8601",
-                Owner.PROVIDER,
-                "write it as 2027-06-30T00:00:00Z",
-            ),
+        _warn(
+            findings,
+            "expirationTime is not a time in ISO 8601",
+            Owner.PROVIDER,
+            "write it as 2027-06-30T00:00:00Z",
         )
         return None
     return expires.replace(tzinfo=expires.tzinfo or UTC)
@@ -375,27 +367,20 @@ def _check_expiry(profile: RecipientProfile, findings: Findings, now: datetime) 
     left_seconds = (profile.expires - now).total_seconds()
     day = utc_text(profile.expires.timestamp())
     if left_seconds <= 0:
-        findings.fail(
-            STEP,
-            Problem(f"the token expired on {day}", Owner.PROVIDER, "issue a new profile to this recipient"),
-        )
+        problem = f"the token expired on {day}"
+        findings.fail(STEP, Problem(problem, Owner.PROVIDER, "issue a new profile to this recipient"))
     elif left_seconds < SOON_SECONDS:
-        findings.warn(
-            STEP,
-            Problem(f"the token expires on {day}", Owner.PROVIDER, "issue a new profile before that time"),
-        )
+        _warn(findings, f"the token expires on {day}", Owner.PROVIDER, "issue a new profile before that time")
 
 
 def _check_access(path: Path, findings: Findings) -> None:
     """Warn about a file that other users of the machine can read."""
     if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
-        findings.warn(
-            STEP,
-            Problem(
-                "other users of this machine can read the file, which has a secret",
-                Owner.RECIPIENT,
-                "run chmod 600 on it",
-            ),
+        _warn(
+            findings,
+            "other users of this machine can read the file, which has a secret",
+            Owner.RECIPIENT,
+            "run chmod 600 on it",
         )
 
 
@@ -418,6 +403,10 @@ def _text(document: Mapping[str, Any], path: str) -> str:
 
 def _mistake(findings: Findings, message: str, advice: str) -> None:
     findings.fail(STEP, Problem(message, Owner.RECIPIENT, advice))
+
+
+def _warn(findings: Findings, message: str, owner: Owner, advice: str) -> None:
+    findings.warn(STEP, Problem(message, owner, advice))
 
 
 def _failed(message: str, advice: str) -> Problem:
