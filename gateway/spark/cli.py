@@ -390,7 +390,6 @@ def _usage_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", nargs="+", metavar="LOCATION", help="audit logs: files or directories")
     parser.add_argument("--tables", metavar="LOCATION", help="where to keep the Delta tables")
     parser.add_argument("--html", type=Path, metavar="FILE", help="a page to read")
-    parser.add_argument("--slow-ms", type=int, default=5000, metavar="N", help="a query this long is listed")
 
 
 def _usage(arguments: argparse.Namespace) -> int:
@@ -403,7 +402,7 @@ def _usage(arguments: argparse.Namespace) -> int:
         _say(f"{path}: cannot be read to its end, and is left out")
     if not files:
         return 1
-    tables = usage.usage(usage.read_audit(spark, files), slow_ms=arguments.slow_ms)
+    tables = usage.usage(usage.read_audit(spark, files))
     if arguments.tables:
         usage.upsert_usage(tables, arguments.tables)
     if arguments.html:

@@ -29,6 +29,8 @@ AUDIT_SCHEMA = """
 """
 SERVICE = "deltaSharingGateway"
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
+SLOW_MS = 5000
+"""A query that took longer is listed."""
 _QUERIES = ("deltaSharingQueriedTable", "deltaSharingQueriedTableChanges")
 
 
@@ -40,7 +42,6 @@ class UsageTables:
     """
 
     answered: DataFrame
-    slow_ms: int
     unreadable: int
 
     @property
@@ -56,7 +57,7 @@ class UsageTables:
     @property
     def slow(self) -> DataFrame:
         """Return the slow queries, the slowest first."""
-        return _slow(self.answered, self.slow_ms).orderBy(f.desc("durationMs"))
+        return _slow(self.answered).orderBy(f.desc("durationMs"))
 
 
 def readable(spark: SparkSession, paths: list[str]) -> tuple[list[str], list[str]]:
@@ -110,8 +111,8 @@ def _plain(name: str) -> str:
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", unquote(name))
 
 
-def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
-    """Sum up audit records. A query that took longer than `slow_ms` is listed."""
+def usage(audit: DataFrame) -> UsageTables:
+    """Sum up audit records."""
     # Spark refuses a query of the corrupt column alone unless the parsed lines are cached.
     audit = audit.cache()
     # A gateway with `failClosed` writes two lines for a request; the first one has no status.
@@ -129,7 +130,7 @@ def usage(audit: DataFrame, *, slow_ms: int = 5000) -> UsageTables:
         "response.result.*",
     )
     unreadable = audit.where(f.col("_corrupt").isNotNull() | f.col("serviceName").isNull()).count()
-    return UsageTables(requests, slow_ms, unreadable)
+    return UsageTables(requests, unreadable)
 
 
 def upsert_usage(tables: UsageTables, location: str) -> None:
@@ -143,7 +144,7 @@ def upsert_usage(tables: UsageTables, location: str) -> None:
     frames = {
         "daily": _daily(tables.answered, "source"),
         "errors": _errors(tables.answered, "source"),
-        "slow": _slow(tables.answered, tables.slow_ms, "source"),
+        "slow": _slow(tables.answered, "source"),
     }
     for name, frame in frames.items():
         place = f"{location.rstrip('/')}/{name}"
@@ -156,11 +157,7 @@ def upsert_usage(tables: UsageTables, location: str) -> None:
 
 def _days_of_sources(tables: UsageTables) -> list[Row]:
     """Return the days and source files of the lines, with how many of them each table is made of."""
-    numbers = {
-        "daily": f.lit(True),
-        "errors": _is_error(),
-        "slow": _is_slow(tables.slow_ms),
-    }
+    numbers = {"daily": f.lit(True), "errors": _is_error(), "slow": _is_slow()}
     day = f.col("day").cast("string").alias("day")
     counts = (f.count_if(counted).alias(name) for name, counted in numbers.items())
     return tables.answered.groupBy("source", day).agg(*counts).collect()
@@ -203,8 +200,8 @@ def _errors(answered: DataFrame, *keys: str) -> DataFrame:
     )
 
 
-def _slow(answered: DataFrame, slow_ms: int, *keys: str) -> DataFrame:
-    chosen = answered.where(_is_slow(slow_ms))
+def _slow(answered: DataFrame, *keys: str) -> DataFrame:
+    chosen = answered.where(_is_slow())
     return chosen.select("day", *keys, "at", "recipient", "table", "request_id", "returned", "durationMs")
 
 
@@ -212,8 +209,8 @@ def _is_error() -> Column:
     return f.col("error_code").isNotNull() | (f.col("complete") == f.lit(False))
 
 
-def _is_slow(slow_ms: int) -> Column:
-    return f.col("durationMs") >= f.lit(slow_ms)
+def _is_slow() -> Column:
+    return f.col("durationMs") >= f.lit(SLOW_MS)
 
 
 def _table_name() -> Column:
