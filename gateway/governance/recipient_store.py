@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar, Unpack, overload
 
-from sqlalchemy import Column, Connection, Table, delete, select
+from sqlalchemy import Column, Connection, delete, select
 
 from gateway.authentication.policies import TokenPolicy
 from gateway.catalog.stored_shares import StoredShares
@@ -345,15 +345,11 @@ class RecipientDatabase(RecipientChanges):
         Activation links that ended are deleted with the tokens.
         """
         with self._change("purgeRecipients", NOBODY) as (connection, detail):
-            self._delete_older(
-                connection, ACTIVATION_LINKS, ACTIVATION_LINKS.c.expires_ms, tokens_expired_for_seconds
-            )
+            self._delete_older(connection, ACTIVATION_LINKS.c.expires_ms, tokens_expired_for_seconds)
             purged = PurgedRows(
-                self._delete_older(connection, TOKENS, TOKENS.c.expires_ms, tokens_expired_for_seconds)
-                + self._delete_older(
-                    connection, CLIENT_SECRETS, CLIENT_SECRETS.c.expires_ms, tokens_expired_for_seconds
-                ),
-                self._delete_older(connection, HISTORY, HISTORY.c.at_ms, history_older_than_seconds),
+                self._delete_older(connection, TOKENS.c.expires_ms, tokens_expired_for_seconds)
+                + self._delete_older(connection, CLIENT_SECRETS.c.expires_ms, tokens_expired_for_seconds),
+                self._delete_older(connection, HISTORY.c.at_ms, history_older_than_seconds),
             )
             for key, seconds in (
                 ("tokensExpiredForSeconds", tokens_expired_for_seconds),
@@ -364,15 +360,13 @@ class RecipientDatabase(RecipientChanges):
             detail |= {"tokens": str(purged.tokens), "changes": str(purged.changes)}
             return purged
 
-    def _delete_older(
-        self, connection: Connection, table: Table, column: Column[int], seconds: int | None
-    ) -> int:
+    def _delete_older(self, connection: Connection, column: Column[int], seconds: int | None) -> int:
         if seconds is None:
             return 0
         if not 0 <= seconds <= MAX_LIFE_SECONDS:
             raise RecipientError(f"an age: expected 0 to {MAX_LIFE_SECONDS} seconds")
         before_ms = self.now_ms() - seconds * 1000
-        return connection.execute(delete(table).where(column <= before_ms)).rowcount
+        return connection.execute(delete(column.table).where(column <= before_ms)).rowcount
 
     def allow(self, name: str, networks: Sequence[str]) -> RecipientRecord:
         """Replace the networks that a recipient may connect from; without networks any address is allowed."""
