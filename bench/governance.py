@@ -35,10 +35,11 @@ from logs import SMALL, Logs, Table
 from markdown import table_row
 from measure import machine
 from processes import connections_of_workers, cpu_of_group
-from servers import COMMAND, ENVIRONMENT, SCHEMA, SHARE, Client, Server, free_port
+from servers import COMMAND, ENVIRONMENT, SCHEMA, SHARE, Client, Server
 
 from gateway.catalog.stored_shares import StoredTable
 from gateway.config import Config, load
+from gateway.demo.processes import free_port
 from gateway.governance.audited_database import open_database, open_share_database
 from gateway.governance.credentials import NewToken
 from gateway.governance.recipient_store import RecipientDatabase

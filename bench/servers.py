@@ -23,6 +23,7 @@ from measure import cpu_seconds, run, script
 from store import Store
 
 import gateway
+from gateway.demo.processes import free_port
 
 COMMAND = [sys.executable, "-P", "-m", "gateway"]
 ENVIRONMENT = {"PYTHONPATH": str(Path(gateway.__file__).parent.parent)}
@@ -35,13 +36,6 @@ LINE_BYTES = 1000
 """More than a line has beside the file's path and statistics, in each format."""
 SHARE = "share"
 SCHEMA = "schema"
-
-
-def free_port() -> int:
-    """Return a port that no process listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

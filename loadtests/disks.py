@@ -31,7 +31,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import generators
 from baseline import measure
-from run import CACHE, free_port, make_table, serving, write_config
+from run import CACHE, make_table, serving, write_config
+
+from gateway.demo.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator

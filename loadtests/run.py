@@ -18,7 +18,6 @@ import json
 import os
 import platform
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from report import write_report
 from samples import Sampler
 
 import gateway
+from gateway.demo.processes import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,13 +235,6 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
     }
-
-
-def free_port() -> int:
-    """Return a port that no process listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 if __name__ == "__main__":
