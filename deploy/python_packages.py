@@ -6,6 +6,7 @@ the machine that unpacked them. pip downloads, so its configuration (an index, a
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -46,6 +47,17 @@ MANYLINUX = (
     "manylinux_2_5",
     "manylinux1",
 )
+
+
+def parsed_arguments(document: str | None) -> argparse.Namespace:
+    """Return the arguments of a program with a document: a wheel, its requirements and a directory."""
+    parser = argparse.ArgumentParser(
+        description=document, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--wheel", type=Path, required=True)
+    parser.add_argument("--requirements", type=Path, required=True)
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY")
+    return parser.parse_args()
 
 
 def install_packages(wheel: Path, requirements: Path, target: Path, *, machine: str) -> None:

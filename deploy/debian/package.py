@@ -9,7 +9,6 @@ maintainer, as for Debian's tools. Needs Debian 12 with dpkg-deb.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
 import os
@@ -25,7 +24,7 @@ from pathlib import Path
 DEPLOY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(DEPLOY))
 
-from python_packages import PYTHON, install_packages, set_times  # noqa: E402 - found by the line above
+from python_packages import PYTHON, install_packages, parsed_arguments, set_times  # noqa: E402 - found by the line above
 
 ENVIRONMENT = "usr/lib/delta-gateway"
 SITE_PACKAGES = f"{ENVIRONMENT}/lib/python{PYTHON}/site-packages"
@@ -58,13 +57,7 @@ CHANGES = """delta-sharing-gateway ({version}) stable; urgency=medium
 
 def main() -> None:
     """Build the package."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--wheel", type=Path, required=True)
-    parser.add_argument("--requirements", type=Path, required=True)
-    parser.add_argument("directory", type=Path, metavar="DIRECTORY")
-    arguments = parser.parse_args()
+    arguments = parsed_arguments(__doc__)
     print(build(arguments.directory, arguments.wheel, arguments.requirements))
 
 

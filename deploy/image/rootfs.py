@@ -12,7 +12,6 @@ that runs them. Only the standard library and pip are used here.
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import shutil
@@ -24,7 +23,7 @@ from pathlib import Path
 DEPLOY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(DEPLOY))
 
-from python_packages import PYTHON, install_packages, set_times  # noqa: E402 - found by the line above
+from python_packages import PYTHON, install_packages, parsed_arguments, set_times  # noqa: E402 - found by the line above
 
 USER_ID = 65532
 DEBIAN = "12"
@@ -115,13 +114,7 @@ OWN_DIRECTORIES = {"var/lib/delta-gateway": 0o700, "var/cache/delta-gateway": 0o
 
 def main() -> None:
     """Make the directory."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--wheel", type=Path, required=True)
-    parser.add_argument("--requirements", type=Path, required=True)
-    parser.add_argument("directory", type=Path, metavar="DIRECTORY")
-    arguments = parser.parse_args()
+    arguments = parsed_arguments(__doc__)
     assemble(arguments.directory.absolute(), arguments.wheel, arguments.requirements)
 
 
