@@ -154,7 +154,8 @@ fn configured(builder: AmazonS3Builder, options: &S3Options, connection: &Connec
 #[derive(Debug)]
 struct Environment {
     options: S3Options,
-    chain: OnceLock<Result<AwsCredentialProvider, String>>,
+    /// Once it could be made: a file that is missing at the first request may be there at the next one.
+    chain: OnceLock<AwsCredentialProvider>,
 }
 
 impl Environment {
@@ -180,13 +181,16 @@ impl CredentialProvider for Environment {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
-        match self.chain.get_or_init(|| self.chain().map_err(|error| error.to_string())) {
-            Ok(chain) => chain.get_credential().await,
-            Err(reason) => Err(object_store::Error::Unauthenticated {
+        let chain = if let Some(chain) = self.chain.get() {
+            chain
+        } else {
+            let made = self.chain().map_err(|error| object_store::Error::Unauthenticated {
                 path: String::new(),
-                source: reason.clone().into(),
-            }),
-        }
+                source: Box::new(error),
+            })?;
+            self.chain.get_or_init(|| made)
+        };
+        chain.get_credential().await
     }
 }
 
