@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     files = ShareFiles(arguments.config, arguments.force)
     files.check_configuration()
     endpoint = arguments.endpoint or next(filter(None, map(os.environ.get, ENDPOINT_VARIABLES)), None)
-    for option, url in (("--public-url", arguments.public_url), ("--endpoint or AWS_ENDPOINT_URL", endpoint)):
+    for option, url in (("--public-url", arguments.public_url), ("--endpoint", arguments.endpoint)):
         try:
             check_url(option, url)
         except Invalid as invalid:

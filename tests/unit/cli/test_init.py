@@ -233,7 +233,7 @@ def test_the_printed_curl_command_sends_the_token_of_the_profile(
         (["TABLES", "--recipient", "alice", "--public-url", "host"], "--public-url: 'host' is not a URL"),
         (
             ["TABLES", "--recipient", "alice", "--endpoint", "host:9"],
-            "AWS_ENDPOINT_URL: 'host:9' is not a URL",
+            "--endpoint: 'host:9' is not a URL",
         ),
         (["TABLES", "--recipient", "alice", "-c", "absent/x.yaml"], "No such file or directory"),
         (["TABLES", "--recipient", "alice", "-c", "recipients.db", "--force"], "is the recipients' database"),
