@@ -134,7 +134,7 @@ def _entries(
             catalog=catalog.manages(discovered.managed_as) if catalog is not None else None,
         )
     except Invalid as invalid:
-        return f"its name {invalid}"
+        return f"its {invalid.field} {invalid}"
     return conflicts.problem(share, schema, table) or (schema, table)
 
 

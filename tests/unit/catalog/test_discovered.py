@@ -59,6 +59,13 @@ def test_a_listed_table_wins_by_its_name_and_by_its_location() -> None:
     assert refused == ["a table of its schema has its name", "its directory is a table of the share already"]
 
 
+def test_a_location_within_a_log_leaves_out_its_table_alone() -> None:
+    """A catalog may name any location."""
+    names, refused = shared(configured(), *found("d/t"), *found("d/u", root="s3://lake/w/t/_delta_log"))
+    assert names == ["s.d.t"]
+    assert refused == ["its location is the log of a table; give the directory that contains _delta_log"]
+
+
 @pytest.mark.parametrize("location", ["s3://lake/w/d", "s3://lake/w/d/t/inner", "s3://lake/w/d/t"])
 def test_a_table_with_files_of_a_volume_is_left_out(location: str) -> None:
     volumes = [{"name": "v", "location": location}]
