@@ -50,7 +50,7 @@ LAYERS = (
     Layer("telemetry", 1_900),
     Layer("protocol", 1_610),
     Layer("spark", 12_100, native=True),
-    Layer("config", 5_025),
+    Layer("config", 5_035),
     Layer("errors", 200),
     Layer("report", 1_125),
     Layer("client", 1_400, native=True),
