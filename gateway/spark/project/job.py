@@ -39,7 +39,7 @@ from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.rule import check_rule, clean_schema, projected
 from gateway.spark.project.table_log import CHANGE_TYPE, TableLog, Version
 from gateway.spark.project.transaction import NotMarked
-from gateway.spark.verify.digest import Digest, digest, quoted
+from gateway.spark.verify.digest import HASHES, Digest, digest, quoted, row_hashes
 from gateway.times import epoch_ms
 
 APP_ID = "delta-gateway.projection."
@@ -428,7 +428,9 @@ class Job:
         least = self.target.projection.minimum_group
         if least is None:
             return
-        groups = self._work.table(version).groupBy(*map(quoted, least.columns))
+        rows = self._work.table(version).select(*map(quoted, least.columns))
+        # By hashes, since Spark takes -0.0 and 0.0 for one value, and recipients see two.
+        groups = rows.select(*row_hashes(rows.schema)).groupBy(*HASHES)
         small = (
             groups.agg(f.count(f.lit(1)).alias(_GROUP_ROWS)).where(f.col(_GROUP_ROWS) < least.rows).count()
         )

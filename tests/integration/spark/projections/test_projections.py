@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,7 +32,7 @@ from support.waiting import wait_until
 
 from gateway import config
 from gateway.config import Projection
-from gateway.config.projections import WORK_DIRECTORY
+from gateway.config.projections import WORK_DIRECTORY, MinimumGroup
 from gateway.spark import cli
 from gateway.spark.project import changes as changing
 from gateway.spark.project import few, objects
@@ -783,6 +784,18 @@ def test_no_version_with_a_small_group_is_published(kept: Kept, has_more: bool) 
         assert run_and_compare() is is_kept
     kept.sql("DELETE FROM {t} WHERE zip = '1' AND id > 9")
     assert not run_and_compare()
+
+
+def test_both_zeros_and_all_nans_are_groups_as_recipients_see_them(spark: Any) -> None:
+    """Recipients find a row of -0.0 among those of 0.0, which Spark takes for one value."""
+    job: Any = Job.__new__(Job)
+    job.target = SimpleNamespace(projection=SimpleNamespace(minimum_group=MinimumGroup(("x",), 2)))
+    values = {"n": "(0.0D), (0.0D), (double('NaN')), (double('NaN')), (NULL), (NULL)"}
+    job._work = SimpleNamespace(table=lambda _version: spark.sql(f"SELECT x FROM VALUES {values['n']} t(x)"))
+    job._check_groups(0)
+    values["n"] += ", (-0.0D)"
+    with pytest.raises(NotKept, match=r"^1 combinations of x have fewer than 2 rows"):
+        job._check_groups(0)
 
 
 @NIGHTLY
