@@ -46,6 +46,10 @@ def delta_schema(head: TableHead) -> t.StructType:
         schema = t.StructType.fromJson(json.loads(head.schema_json))
     except Exception as error:  # PySpark raises its own and built-in errors for unknown types
         raise UnsupportedTable(f"the table's schema cannot be read: {error}") from error
+    unknown = [name for name in head.partition_columns if name not in schema.names]
+    if unknown and schema.names:
+        # Its values are in no file, and would be null.
+        raise UnsupportedTable(f"the table's schema lacks the partition column {unknown[0]}")
     if head.column_mapping_mode == "none":
         for column in schema.fields:
             if column.name not in head.partition_columns:

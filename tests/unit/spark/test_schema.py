@@ -38,6 +38,16 @@ def test_the_name_of_a_file_is_beside_the_columns_that_are_read(
         assert DeltaSharingSource(given).schema().names == names
 
 
+@pytest.mark.parametrize("name", ["day", "other"])
+def test_a_partition_column_that_is_not_in_the_schema_is_an_error(name: str) -> None:
+    """In another case, too, as for Delta: the column Day of such a table was null in all rows."""
+    field = {"name": "Day", "type": "string", "nullable": True, "metadata": {}}
+    schema = json.dumps({"type": "struct", "fields": [field]})
+    with pytest.raises(UnsupportedTable, match=f"lacks the partition column {name}"):
+        shared_schema(TableHead(schema, (name,), {}))
+    assert shared_schema(TableHead(schema, ("Day",), {})).names == ["Day"]
+
+
 def test_a_count_refuses_a_column_that_the_table_does_not_have() -> None:
     reading = SimpleNamespace(format=lambda _name: SimpleNamespace(options=lambda **_options: None))
     spark: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda _name: "UTC"), read=reading)
