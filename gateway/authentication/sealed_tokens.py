@@ -146,12 +146,9 @@ class Page:
 
     def seal(self, sealer: Sealer, recipient: str) -> str:
         """Make the page token."""
-        value = asdict(self)
-        # Tokens that were issued before keep their field name.
-        value["place"] = value.pop("cursor")
         # Their digits would tell a recipient with a rule how many files there are, and are before this page.
         padding_bytes = max(0, MAX_POSITION_LENGTH - len(self.identity) - len(self.cursor))
-        return _sealed("page", sealer, recipient, value, padding_bytes)
+        return _sealed("page", sealer, recipient, asdict(self), padding_bytes)
 
     @staticmethod
     def open(
@@ -160,9 +157,8 @@ class Page:
         """Open a page token of this recipient, table and query. Raises InvalidToken."""
         value, expires_ms = sealer.open_with_expiry("page", recipient, token, now_ms=now_ms)
         try:
-            value["cursor"] = value.pop("place")
             page = Page(**value, expires_ms=expires_ms)
-        except (KeyError, TypeError):
+        except TypeError:
             # A server of another release has sealed it, with other fields.
             raise InvalidToken("page") from None
         if page.table != table or page.digest != digest(parameters):
