@@ -8,7 +8,7 @@ import datetime as dt
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -36,7 +36,6 @@ from gateway.spark.verify.files import (
 )
 from gateway.spark.verify.own_log import Written, has_own_time, latest_versions, own_head
 from gateway.spark.verify.rules import within_rule
-from gateway.times import epoch_ms
 
 _UNREADABLE = (PySparkException, Py4JJavaError)
 
@@ -48,7 +47,10 @@ _MOST_LINES = 20
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers about one table at one version. `has_history`: whether the server answers others."""
+    """The answers about one table at one version. `has_history`: whether the server answers others.
+
+    `begun_ms`: when it was asked for the latest version, of which the comparison of rows may take hours.
+    """
 
     client: ShareClient
     head: TableHead
@@ -57,7 +59,7 @@ class Answers:
     seed: int
     has_history: bool
     late_ms: int
-    begun_ms: int = field(default_factory=epoch_ms)
+    begun_ms: int
 
     @property
     def version(self) -> int:

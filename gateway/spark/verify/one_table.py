@@ -45,6 +45,7 @@ from gateway.spark.verify.predicates import Predicate, draw_predicates
 from gateway.spark.verify.readings import Filtered, Found, read_all, remark_on, use_differences
 from gateway.spark.verify.results import Check, TableResult, VerifyOptions
 from gateway.spark.verify.rules import filtered_without_skipping, within_rule
+from gateway.times import epoch_ms
 
 CONNECTOR_FORMAT = "deltaSharing"
 _FEW_ROWS_BYTES = 8 << 20
@@ -79,6 +80,7 @@ class Verification:
         self._options = options
         self._result = result
         self._client = ShareClient(share.profile, TableName.parse(target.table))
+        self._begun_ms = epoch_ms()
         self._head: TableHead = self._client.head()
         size_bytes = self._head.size_bytes
         self._has_few_rows = size_bytes is not None and size_bytes <= _FEW_ROWS_BYTES
@@ -189,6 +191,7 @@ class Verification:
             self._options.seed,
             self._history,
             self._options.late_ms,
+            self._begun_ms,
         )
 
     def _check_answers(self) -> None:

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from gateway.client.actions import TableHead
 from gateway.client.pages import Page
 from gateway.spark.targets import Target
-from gateway.spark.verify import answers
+from gateway.spark.verify import answers, one_table
 from gateway.spark.verify.answers import Answers
 from gateway.spark.verify.errors import NotCompared
 from gateway.spark.verify.one_table import Verification
@@ -40,7 +40,7 @@ def answers_of(
     monkeypatch.setattr(answers, "bound_differences", lambda *_words: [])
     looks = iter([written] if isinstance(written[0], int) else written)
     monkeypatch.setattr(answers, "latest_versions", lambda _log: [Written(one, 0) for one in next(looks)])
-    return Answers(client, HEAD, log, Target("s.d.t", "/t"), 1, has_history, late_ms=1 << 50)
+    return Answers(client, HEAD, log, Target("s.d.t", "/t"), 1, has_history, late_ms=1 << 50, begun_ms=0)
 
 
 CHECKS = ("counts", "parquet", "statistics")
@@ -74,6 +74,39 @@ def test_a_version_that_is_committed_during_the_questions_is_no_difference(
     assert quick.metadata() == []
     false = answers_of(monkeypatch, 5, 7, has_history=True, written=[[5], [6, 5]])
     assert false.metadata() == ["version 7 is reported as the latest, but the log has version 6"]
+
+
+MINUTE_MS = 60_000
+
+
+@pytest.mark.parametrize(("age_ms", "is_late"), [(-5 * MINUTE_MS, False), (11 * MINUTE_MS, True)])
+def test_a_version_is_late_if_it_is_older_than_the_question_for_the_latest_one(
+    monkeypatch: pytest.MonkeyPatch, age_ms: int, *, is_late: bool
+) -> None:
+    """Rows were compared for an hour after the question."""
+    now_ms, log = 100 * MINUTE_MS, SimpleNamespace(at=lambda _version: SimpleNamespace(has_feed=False))
+    client = SimpleNamespace(head=lambda *_words: HEAD, version=lambda: 6)
+    monkeypatch.setattr(one_table, "epoch_ms", lambda: now_ms)
+    monkeypatch.setattr(one_table, "ShareClient", lambda *_words: client)
+    monkeypatch.setattr(one_table, "TableLog", lambda *_words: log)
+    monkeypatch.setattr(answers, "own_head", lambda _log, _version: HEAD)
+    written = [Written(6, now_ms - age_ms), Written(5, 0)]
+    monkeypatch.setattr(answers, "latest_versions", lambda _log: written)
+    share, sessions = SimpleNamespace(source="", profile=None), {True: None, False: None}
+    one = one_table.Verification(
+        sessions,  # type: ignore[arg-type]
+        share,  # type: ignore[arg-type]
+        Target("s.d.t", "/t"),
+        VerifyOptions(),
+        TableResult("s.d.t"),
+    )
+    now_ms += 60 * MINUTE_MS
+    lines = one._answers.metadata()
+    assert lines == (
+        ["version 5 is returned as the latest, but the log has version 6 since 1970-01-01T01:29:00.000Z"]
+        if is_late
+        else []
+    )
 
 
 def java_error(kind: str) -> Py4JJavaError:
