@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql.types import StructType
 
 from gateway.client.actions import TableHead
 from gateway.client.pages import Page
@@ -107,6 +108,29 @@ def test_a_version_is_late_if_it_is_older_than_the_question_for_the_latest_one(
         if is_late
         else []
     )
+
+
+def test_the_log_is_listed_before_rows_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later its latest versions may all be newer ones, and no older version is compared."""
+    order: list[str] = []
+    client = SimpleNamespace(head=lambda *_words: HEAD)
+    monkeypatch.setattr(one_table, "ShareClient", lambda *_words: client)
+    monkeypatch.setattr(one_table, "TableLog", lambda *_words: SimpleNamespace())
+    monkeypatch.setattr(one_table, "commit_mark", lambda *_words: "mark")
+    monkeypatch.setattr(answers, "latest_versions", lambda _log: order.append("log") or [Written(5, 0)])
+    for name in ("_shared", "_direct"):
+        monkeypatch.setattr(one_table.Verification, name, lambda _self: SimpleNamespace(schema=StructType()))
+    for name in ("_check_readings", "_check_answers"):
+        monkeypatch.setattr(
+            one_table.Verification, name, lambda _self, *_words, name=name: order.append(name)
+        )
+    share, sessions = SimpleNamespace(source="", profile=None), {True: None, False: None}
+    target = Target("s.d.t", "/t", history=True)
+    options = VerifyOptions(change_versions=0)
+    monkeypatch.setattr(Answers, "has_feed", False)
+    one = one_table.Verification(sessions, share, target, options, TableResult("s.d.t"))  # type: ignore[arg-type]
+    one.run()
+    assert order == ["log", "_check_readings", "_check_answers"]
 
 
 def java_error(kind: str) -> Py4JJavaError:
