@@ -41,7 +41,7 @@ use crate::{Error, Result};
 use ::parquet::file::metadata::RowGroupMetaData;
 use arrow_array::StringViewArray;
 use json_file::JsonPieces;
-use parquet::file::{Footer, ParquetFile, null_count};
+use parquet::file::{Footer, ParquetFile, rows_without_add};
 use top_file::{Sidecar, TopFile};
 
 /// Maximum rows of a batch: its columns stay in the L2 cache until its lines are written.
@@ -56,6 +56,9 @@ const SLICE_ROWS: u32 = if cfg!(test) { 100 } else { 128 << 10 };
 
 /// Maximum number of parts whose footers are kept with an open checkpoint.
 const KEPT_FOOTERS: usize = 4;
+
+/// Fields that every add has.
+const REQUIRED_FIELDS: [&str; 3] = ["path", "size", "modificationTime"];
 
 /// The columns to read in addition to path, size, modification time, deletion vector and partition values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -337,14 +340,13 @@ fn slice_ends(file: &ParquetFile) -> Arc<[u32]> {
     ends.into()
 }
 
-/// Returns the number of adds that a file has at most: each has a path.
+/// Returns the number of adds that a file has at most.
 fn most_adds(file: &ParquetFile) -> u64 {
-    let paths = file.leaves(|path| path == ["add", "path"]);
-    let adds = |row_group: &RowGroupMetaData, leaf: usize| {
-        row_group.num_rows().saturating_sub(null_count(row_group, leaf).unwrap_or(0)) as u64
+    let required = file.leaves_of_add(&REQUIRED_FIELDS);
+    let adds = |row_group: &RowGroupMetaData| {
+        row_group.num_rows().saturating_sub(rows_without_add(row_group, &required).unwrap_or(0)) as u64
     };
-    let row_groups = file.row_groups().iter();
-    row_groups.map(|row_group| paths.iter().map(|leaf| adds(row_group, *leaf)).sum::<u64>()).sum()
+    if required.is_empty() { 0 } else { file.row_groups().iter().map(adds).sum() }
 }
 
 impl Part {

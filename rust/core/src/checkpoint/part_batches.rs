@@ -19,9 +19,11 @@ use super::kept_rows::RowNumbers;
 use super::known_tuples::KnownTuples;
 use super::parquet::calendar::Calendar;
 use super::parquet::decoded_bytes;
-use super::parquet::file::{ParquetFile, Projection, RowGroupReader, has_values, may_have_rows, null_count};
+use super::parquet::file::{
+    ParquetFile, Projection, RowGroupReader, has_values, may_have_rows, null_count, rows_without_add,
+};
 use super::parquet::row_group_bounds::TypedLeaves;
-use super::{BATCH_BYTES, MayMatch, Needs, ReadOptions};
+use super::{BATCH_BYTES, MayMatch, Needs, REQUIRED_FIELDS, ReadOptions};
 use crate::actions::{FileBatch, SourceId, Stats};
 use crate::lock::lock;
 use crate::partition::PartitionInterner;
@@ -381,8 +383,7 @@ impl PartBatches {
 
 /// The indices of the leaf columns of `add`.
 struct Columns {
-    path: Vec<usize>,
-    common: Vec<usize>,
+    required: Vec<usize>,
     partition_values: Vec<usize>,
     /// The name of the partition column and the index of each leaf.
     typed_partition_values: Vec<(String, usize)>,
@@ -398,8 +399,7 @@ impl Columns {
         let typed_partition_values = of(&["partitionValues_parsed"]).into_iter();
         let column_of = |leaf: usize| file.leaf_path(leaf).get(2).cloned().unwrap_or_default();
         Self {
-            path: of(&["path"]),
-            common: of(&["path", "size", "modificationTime"]),
+            required: of(&REQUIRED_FIELDS),
             partition_values: of(&["partitionValues"]),
             typed_partition_values: typed_partition_values.map(|leaf| (column_of(leaf), leaf)).collect(),
             stats: of(&["stats"]),
@@ -410,7 +410,7 @@ impl Columns {
     }
 
     fn has_adds(&self, row_group: &RowGroupMetaData) -> bool {
-        self.path.iter().any(|leaf| has_values(row_group, *leaf))
+        self.required.iter().any(|leaf| has_values(row_group, *leaf))
     }
 
     /// Returns the leaves of a batch, without optional columns that have no value in the row group.
@@ -420,12 +420,14 @@ impl Columns {
         needs: Needs,
         partition_columns: &[Box<str>],
     ) -> Vec<usize> {
-        let mut leaves = self.common.clone();
+        let mut leaves = self.required.clone();
         leaves.extend(self.partition_leaves(row_group, partition_columns));
         if needs.stats {
             leaves.extend(self.stats_leaves(row_group));
         }
-        leaves.extend(with_values(row_group, &self.deletion_vector));
+        if self.deletion_vector.iter().any(|leaf| has_values(row_group, *leaf)) {
+            leaves.extend(&self.deletion_vector);
+        }
         if needs.delta_fields {
             let delta_fields = self.delta_fields.iter().copied();
             leaves.extend(delta_fields.filter(|leaf| may_have_rows(row_group, *leaf)));
@@ -451,9 +453,9 @@ impl Columns {
     /// Returns the leaf of the text, and the leaves of the typed columns if some file has no text.
     fn stats_leaves(&self, row_group: &RowGroupMetaData) -> Vec<usize> {
         let mut leaves: Vec<_> = with_values(row_group, &self.stats).collect();
-        let nulls = |leaf: Option<&usize>| null_count(row_group, *leaf?);
-        let is_complete = match (nulls(leaves.first()), nulls(self.path.first())) {
-            (Some(stats), Some(path)) => stats <= path,
+        let nulls = leaves.first().and_then(|leaf| null_count(row_group, *leaf));
+        let is_complete = match (nulls, rows_without_add(row_group, &self.required)) {
+            (Some(stats), Some(others)) => stats <= others,
             _ => false,
         };
         if !is_complete {

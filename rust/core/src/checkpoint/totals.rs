@@ -14,7 +14,7 @@ use super::kept_rows::RowNumbers;
 use super::parquet::calendar::Calendar;
 use super::parquet::file::{ParquetFile, has_values};
 use super::shared_file::SharedFile;
-use super::{Checkpoint, Part, PartReaders, ReadOptions};
+use super::{Checkpoint, Part, PartReaders, REQUIRED_FIELDS, ReadOptions};
 use crate::actions::{DeletionVectorDescriptor, Totals};
 use crate::partition::PartitionInterner;
 use crate::stop::Stop;
@@ -309,8 +309,7 @@ impl PartSums<'_> {
         Ok(dead)
     }
 
-    /// Reads the fields of `add`, unless the row group has no values of them. Only some columns may have statistics, so
-    /// required fields are left out together.
+    /// Reads the fields of `add`, unless the row group has no adds.
     fn read(
         &self,
         row_group: usize,
@@ -324,11 +323,11 @@ impl PartSums<'_> {
         // Of these fields only the deletion vector is optional, and has fields of its own.
         let is_required = |leaf: &usize| self.file.leaf_path(*leaf).len() == 2;
         let has_values = |leaf: &usize| has_values(metadata, *leaf);
-        if !leaves.iter().any(|leaf| is_required(leaf) && has_values(leaf)) {
+        if !self.file.leaves_of_add(&REQUIRED_FIELDS).iter().any(has_values) {
             return Ok(());
         }
-        let leaves: Vec<_> =
-            leaves.into_iter().filter(|leaf| is_required(leaf) || has_values(leaf)).collect();
+        let has_vectors = leaves.iter().any(|leaf| !is_required(leaf) && has_values(leaf));
+        let leaves: Vec<_> = leaves.into_iter().filter(|leaf| is_required(leaf) || has_vectors).collect();
         let projection = self.file.project(&leaves)?;
         let batch_rows = numbers.batch_rows(self.file.batch_rows(row_group, &leaves));
         for batch in self.file.read(row_group, &projection, batch_rows, numbers.selection(all))? {

@@ -397,16 +397,31 @@ fn from_parquet(name: &str, error: &ParquetError) -> Error {
     store_error(error).unwrap_or_else(|| Error::corrupt(name, error.to_string()))
 }
 
-/// Refuses a file whose rows have no index in `u32`.
+/// Refuses a file whose rows have no index in `u32`, or with row groups of fewer rows than the footer states elsewhere: the
+/// others would be left out of the answer. The number of all rows may be lower, as fastparquet keeps it when it appends.
 fn check_rows(name: &str, metadata: &ParquetMetaData) -> Result<()> {
     let rows = metadata
         .row_groups()
         .iter()
         .try_fold(0_u32, |rows, row_group| rows.checked_add(u32::try_from(row_group.num_rows()).ok()?));
-    match rows {
-        Some(_) => Ok(()),
-        None => Err(Error::corrupt(name, "it says that it has an impossible number of rows")),
+    let Some(rows) = rows else {
+        return Err(Error::corrupt(name, "it says that it has an impossible number of rows"));
+    };
+    let has_more_values = |row_group: &RowGroupMetaData| {
+        let mut flat = row_group.columns().iter().filter(|column| column.column_descr().max_rep_level() == 0);
+        flat.any(|column| column.num_values() > row_group.num_rows())
+    };
+    let has_more_rows = metadata.file_metadata().num_rows() > i64::from(rows);
+    if has_more_rows || metadata.row_groups().iter().any(has_more_values) {
+        return Err(Error::corrupt(name, "its row groups have fewer rows than its footer states"));
     }
+    Ok(())
+}
+
+/// Returns the number of rows of a row group without an add, given the leaves of fields that each add has. Too high numbers
+/// of nulls differ between columns.
+pub(crate) fn rows_without_add(row_group: &RowGroupMetaData, required: &[usize]) -> Option<i64> {
+    required.iter().filter_map(|leaf| null_count(row_group, *leaf)).min()
 }
 
 /// Returns whether the rows of a column chunk may differ from null, by its statistics. Those of a leaf in a list or a map

@@ -10,8 +10,9 @@ use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::file::metadata::RowGroupMetaData;
 
 use super::calendar::Calendar;
-use super::file::{ParquetFile, null_count, without_panic};
+use super::file::{ParquetFile, null_count, rows_without_add, without_panic};
 use super::typed_column::TypedColumn;
+use crate::checkpoint::REQUIRED_FIELDS;
 use crate::escape::push_string;
 
 /// Bounds of all files of a row group.
@@ -40,7 +41,8 @@ pub struct ValueBounds {
 /// The typed leaf columns of a part.
 #[derive(Debug, Default)]
 pub(crate) struct TypedLeaves {
-    path: Option<usize>,
+    /// Those of fields that each add has.
+    required: Vec<usize>,
     /// In the order of the partition columns.
     partition_values: Vec<Option<Leaf>>,
     /// The statistics' leaves, with their paths below `stats_parsed`.
@@ -69,7 +71,7 @@ impl TypedLeaves {
             is_ordered.then_some(Leaf { index, field })
         };
         let mut leaves = Self {
-            path: file.leaves(|path| path == ["add", "path"]).first().copied(),
+            required: file.leaves_of_add(&REQUIRED_FIELDS),
             partition_values: partition_columns.iter().map(|_| None).collect(),
             stats: Vec::new(),
         };
@@ -102,7 +104,9 @@ impl TypedLeaves {
     }
 
     fn unchecked_bounds(&self, file: &ParquetFile, row_group: usize) -> Option<RowGroupBounds> {
-        let group = RowGroup { metadata: &file.row_groups()[row_group], path: self.path?, file };
+        let metadata = &file.row_groups()[row_group];
+        let others = rows_without_add(metadata, &self.required)?;
+        let group = RowGroup { metadata, others, file };
         let partition_values: Vec<_> =
             self.partition_values.iter().map(|leaf| group.value_bounds(leaf.as_ref()?)).collect();
         let mut stats = Object::default();
@@ -119,7 +123,8 @@ impl TypedLeaves {
 
 struct RowGroup<'a> {
     metadata: &'a RowGroupMetaData,
-    path: usize,
+    /// The number of rows without an add.
+    others: i64,
     file: &'a ParquetFile,
 }
 
@@ -159,7 +164,7 @@ impl RowGroup<'_> {
     /// Returns the number of adds without a value in the leaf. Statistics by which it has more values than there are adds
     /// are wrong.
     fn adds_without(&self, leaf: &Leaf) -> Option<i64> {
-        let without = null_count(self.metadata, leaf.index)? - null_count(self.metadata, self.path)?;
+        let without = null_count(self.metadata, leaf.index)? - self.others;
         (without >= 0).then_some(without)
     }
 

@@ -1,8 +1,11 @@
 //! Files that are cut, flipped or of other types.
 
 use ::parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, ZstdLevel};
-use ::parquet::file::metadata::ParquetMetaDataReader;
+use ::parquet::file::metadata::{
+    ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter, RowGroupMetaData,
+};
 use ::parquet::file::properties::{WriterProperties, WriterVersion};
+use ::parquet::file::statistics::Statistics;
 use ::parquet::schema::types::ColumnPath;
 use arrow_schema::{DataType, Field, Schema};
 use bytes::Bytes;
@@ -215,6 +218,90 @@ fn a_missing_sidecar_is_named_without_its_directory_and_one_elsewhere_is_not_ope
             matches!(open_classic(&log, &schema(), &rows, properties()), Err(Error::CorruptLog { .. })),
             "{path}"
         );
+    }
+}
+
+/// Returns a file whose footer states other row groups, and perhaps another number of all rows, below 64.
+fn with_footer(
+    content: &[u8],
+    alter: impl Fn(usize, RowGroupMetaData) -> Option<RowGroupMetaData>,
+    rows: Option<u8>,
+) -> Vec<u8> {
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::copy_from_slice(content)).unwrap();
+    let row_groups = metadata.row_groups().iter().cloned().enumerate();
+    let row_groups = row_groups.filter_map(|(index, row_group)| alter(index, row_group)).collect::<Vec<_>>();
+    let own_rows: i64 = row_groups.iter().map(RowGroupMetaData::num_rows).sum();
+    let (data, length) = content[..content.len() - 4].split_last_chunk().unwrap();
+    let data = &data[..data.len() - u32::from_le_bytes(*length) as usize];
+    let mut altered = data.to_vec();
+    let metadata = ParquetMetaData::new(metadata.file_metadata().clone(), row_groups);
+    ParquetMetaDataWriter::new(&mut altered, &metadata).finish().unwrap();
+    if let Some(rows) = rows {
+        // The number of all rows stands before the list of row groups, and the writer sums it up.
+        let stated = [0x16, 2 * own_rows as u8, 0x19];
+        let at = memchr::memmem::find(&altered[data.len()..], &stated).unwrap();
+        altered[data.len() + at + 1] = 2 * rows;
+    }
+    altered
+}
+
+#[test]
+fn row_groups_of_fewer_rows_than_the_footer_states_are_a_corrupt_log() {
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(20)).build();
+    let content = parquet(&schema(), &rows(), properties);
+    for rows in [None, Some(20)] {
+        assert_eq!(outcome(&with_footer(&content, |_, row_group| Some(row_group), rows)).unwrap(), 40);
+    }
+    let in_second = |rows: i64| {
+        move |index: usize, row_group: RowGroupMetaData| match index {
+            1 => row_group.into_builder().set_num_rows(rows).build().ok(),
+            _ => Some(row_group),
+        }
+    };
+    for content in [
+        // A reader of some rows would not see the end of the row group.
+        with_footer(&content, in_second(0), None),
+        with_footer(&content, in_second(19), None),
+        with_footer(&content, |index, row_group| (index != 1).then_some(row_group), Some(42)),
+        with_footer(&content, |_, row_group| Some(row_group), Some(43)),
+    ] {
+        let error = outcome(&content).unwrap_err();
+        assert!(error.to_string().contains("fewer rows than its footer states"), "{error}");
+    }
+}
+
+#[test]
+fn a_row_group_has_adds_and_vectors_unless_all_of_their_fields_are_null() {
+    let content = parquet(&schema(), &rows(), properties());
+    let log = Log::new();
+    let right = adds(&read(&open(log.root(), &log.classic(&content)).unwrap(), everything()).unwrap());
+    assert!(right.len() == 40 && right.iter().any(|(_, _, add)| add["deletionVector"].is_object()));
+    for field in ["path", "size", "modificationTime", "deletionVector.storageType"] {
+        let without = |_, row_group: RowGroupMetaData| {
+            let columns = row_group.columns().iter().cloned().map(|column| {
+                if column.column_path().string() != format!("add.{field}") {
+                    return column;
+                }
+                let nulls = Some(column.num_values() as u64);
+                let statistics = match column.column_type() {
+                    ::parquet::basic::Type::BYTE_ARRAY => {
+                        Statistics::byte_array(None, None, None, nulls, false)
+                    }
+                    _ => Statistics::int64(None, None, None, nulls, false),
+                };
+                column.into_builder().set_statistics(statistics).build().unwrap()
+            });
+            let columns = columns.collect();
+            row_group.into_builder().set_column_metadata(columns).build().ok()
+        };
+        let files = log.classic(&with_footer(&content, without, None));
+        let checkpoint = open(log.root(), &files).unwrap();
+        assert_eq!(checkpoint.most_adds(), Some(40), "{field}");
+        assert_eq!(checkpoint.totals(None, 2, &Stop::default()).unwrap().live.files, 40, "{field}");
+        let keep_all = ReadOptions { keep_tuple: Some(Arc::new(|_: &_| true)), ..everything() };
+        for options in [everything(), keep_all] {
+            assert_eq!(adds(&read(&checkpoint, options).unwrap()), right, "{field}");
+        }
     }
 }
 
