@@ -541,9 +541,8 @@ impl Snapshot {
         if self.seen.is_empty() {
             return checked(checkpoint.totals(None, threads, stop)?);
         }
-        let is_by_sizes = checkpoint.size_bytes() > SMALL_BYTES
-            && !self.segment.is_counted_by_paths(&self.storage, &self.root);
-        if is_by_sizes && let Some(sizes) = self.seen.sizes() {
+        let sizes = self.counted_sizes(checkpoint.size_bytes() > SMALL_BYTES);
+        if let Some(sizes) = sizes {
             let is_seen: Vec<AtomicBool> = (0..self.seen.len()).map(|_| AtomicBool::new(false)).collect();
             let is_dead: IsDead<'_> = &|path, vector| {
                 let position = self.seen.position(path, vector);
@@ -551,11 +550,22 @@ impl Snapshot {
             };
             let sums = checkpoint.totals_without(is_dead, &sizes, threads, stop)?;
             if self.seen.older_files().all(|position| is_seen[position].load(Ordering::Relaxed)) {
-                self.is_counted_by_sizes.store(true, Ordering::Relaxed);
+                self.set_counted_by_sizes();
                 return checked(sums);
             }
         }
         checked(checkpoint.totals(Some(&|path, vector| self.seen.contains(path, vector)), threads, stop)?)
+    }
+
+    /// Returns the sizes that select the files of the checkpoint whose paths count: see [`Self::checkpoint_totals`].
+    pub(crate) fn counted_sizes(&self, is_large: bool) -> Option<Vec<i64>> {
+        let is_by_sizes = is_large && !self.segment.is_counted_by_paths(&self.storage, &self.root);
+        if is_by_sizes { self.seen.sizes() } else { None }
+    }
+
+    /// Records that the totals are by sizes.
+    pub(crate) fn set_counted_by_sizes(&self) {
+        self.is_counted_by_sizes.store(true, Ordering::Relaxed);
     }
 
     /// Threads that read a bucket mostly wait, so their number does not depend on the processors.

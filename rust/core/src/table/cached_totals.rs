@@ -12,6 +12,8 @@ use crate::stop::Stop;
 
 /// Batches that a thread sums up at a time.
 const PIECE_BATCHES: usize = 16;
+/// Files of small columns, whose paths are compared in milliseconds.
+const SMALL_FILES: u64 = if cfg!(test) { 50 } else { 50_000 };
 
 /// Sums up the live files; `None` if a batch of the columns is damaged.
 pub(super) fn cached_totals(
@@ -62,19 +64,20 @@ pub(super) fn cached_totals_within(
     Ok(if is_damaged.into_inner() { None } else { of_commits.plus(of_columns) })
 }
 
-/// Sums up the files of a checkpoint that the commits supersede, as [`Snapshot::totals`] does: only files with a size
-/// that the commits state are candidates, so of a batch of a file no more than sizes and paths are verified. Returns
-/// `None` if the commits do not state all sizes, or if a file that they only remove is not found.
+/// Sums up the files of a checkpoint that the commits supersede, as [`Snapshot::totals`] does: of many files, only those
+/// with a size that the commits state are candidates. Of a batch of a file no more than sizes and paths are verified.
+/// Returns `None` if a file that the commits only remove has another size.
 fn dead_totals(snapshot: &Snapshot, columns: &CachedColumns, stop: &Stop) -> Result<Option<Totals>> {
     let seen = snapshot.seen();
-    let Some(sizes) = seen.sizes() else { return Ok(None) };
-    let sizes = Sizes::new(&sizes);
+    let sizes = snapshot.counted_sizes(columns.files() > SMALL_FILES);
+    let sizes = sizes.as_deref().map(Sizes::new);
+    let is_candidate = |size: i64| sizes.as_ref().is_none_or(|sizes| sizes.contains(size));
     let mut is_seen = vec![false; seen.len()];
     let mut totals = Totals::default();
     for index in 0..columns.len() {
         stop.check()?;
         let Ok(of_batch) = columns.sizes(index) else { return Ok(None) };
-        let rows = of_batch.iter().zip(0..).filter(|(size, _)| sizes.contains(**size));
+        let rows = of_batch.iter().zip(0..).filter(|(size, _)| is_candidate(**size));
         let candidates: Vec<u32> = rows.map(|(_, row)| row).collect();
         if candidates.is_empty() {
             continue;
@@ -91,5 +94,12 @@ fn dead_totals(snapshot: &Snapshot, columns: &CachedColumns, stop: &Stop) -> Res
         let (Ok(()), Some(sum)) = (visited, totals.plus(dead)) else { return Ok(None) };
         totals = sum;
     }
-    Ok(seen.older_files().all(|position| is_seen[position]).then_some(totals))
+    if sizes.is_none() {
+        return Ok(Some(totals));
+    }
+    let is_right = seen.older_files().all(|position| is_seen[position]);
+    if is_right {
+        snapshot.set_counted_by_sizes();
+    }
+    Ok(is_right.then_some(totals))
 }

@@ -86,6 +86,26 @@ fn an_answer_of_some_files_finds_a_checkpoint_that_is_too_short_for_the_checksum
 }
 
 #[test]
+fn a_file_that_is_added_again_with_another_size_is_counted_once_with_columns_on_disk() {
+    let (log, directory) = (Log::new(), tempfile::tempdir().unwrap());
+    in_small_groups(&log, &schema(), (0..40).map(dated_row));
+    let columns = directory.path().join("columns");
+    let (table, cache) = with_disk(&log, &columns);
+    assert_eq!(scanned(&table, &everything()).unwrap(), 40);
+    cache.disk().unwrap().wait_until_written();
+    let mut again = dated_row(5);
+    again["add"]["size"] = json!(1 << 20);
+    log.write_commit(8, &[again]);
+    let stop = Stop::default();
+    let without = opened(&log, 0);
+    let right = without.totals(&snapshot(&without), &stop).unwrap();
+    let (table, cache) = with_disk(&log, &columns);
+    assert_eq!(table.totals(&snapshot(&table), &stop).unwrap(), right);
+    assert_eq!((right.files, cache.disk().unwrap().counts().hits), (40, 1));
+    assert_eq!(scanned(&table, &everything()).unwrap(), 40);
+}
+
+#[test]
 fn the_detail_of_a_contradiction_names_both_sources() {
     let log = Log::new();
     let table = table(&log, 0);
