@@ -186,6 +186,9 @@ impl<'a> DataPath<'a> {
 }
 
 /// Returns the normal form of a path. Actions with equal normal forms refer to one file.
+///
+/// Another encoding of a path is another file, as to Spark and deltalake: a remove of `%C3%A9` by deltalake leaves the add of
+/// `é` by Spark in force for both.
 #[must_use]
 #[inline]
 pub fn normal_path(path: &str) -> &str {
