@@ -119,6 +119,28 @@ def test_the_environment_changes_no_request_of_s3(monkeypatch: pytest.MonkeyPatc
     assert headers["x-amz-content-sha256"] != "UNSIGNED-PAYLOAD"
 
 
+def test_the_keys_of_the_environment_are_looked_for_again_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of authorities may be missing at the first request, as while it is replaced."""
+    authorities = tmp_path / "authorities.pem"
+    authorities.touch()
+    values = {"ACCESS_KEY_ID": "id", "SECRET_ACCESS_KEY": "secret", "CA_BUNDLE": str(authorities)}
+    for name, value in values.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    with listening() as answers:
+        storage = native().Storage.s3("bucket", region="eu-west-9", endpoint=answers.url, path_style=True)
+        authorities.unlink()
+        with pytest.raises(native().LogError):
+            storage.list_directories("t")
+        assert not answers.headers
+        authorities.touch()
+        answers.answers.append((404, {"Connection": "close"}, b"<Error><Code>NoSuchBucket</Code></Error>"))
+        with pytest.raises(native().LogError):
+            storage.list_directories("t")
+        assert len(answers.headers) == 1
+
+
 @pytest.mark.parametrize(
     "make",
     [
