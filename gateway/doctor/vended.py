@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gateway.config.storages.session_policy import DOMAIN, DOMAINS, partition_of
 from gateway.doctor import store_errors
 from gateway.doctor.clock import utc_text
 from gateway.doctor.connection_errors import SERVER, STORE
@@ -128,8 +127,14 @@ def _bucket(name: str, transport: Transport) -> S3Bucket:
     if endpoint is None and region is None:
         region = _region(name, transport)
     region = region or DEFAULT_REGION
-    endpoint = endpoint or f"https://s3.{region}.{DOMAINS.get(partition_of('', region), DOMAIN)}"
-    return S3Bucket(name, endpoint.rstrip("/"), region)
+    return S3Bucket(name, (endpoint or _aws_endpoint(region)).rstrip("/"), region)
+
+
+def _aws_endpoint(region: str) -> str:
+    # A bucket is rarely asked, and the doctor needs nothing else of a configuration.
+    from gateway.config.storages.session_policy import DOMAIN, DOMAINS, partition_of  # noqa: PLC0415
+
+    return f"https://s3.{region}.{DOMAINS.get(partition_of('', region), DOMAIN)}"
 
 
 def _list_s3(bucket: S3Bucket, log: str, keys: Mapping[str, str], transport: Transport) -> Answer:
