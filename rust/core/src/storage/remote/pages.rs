@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
 use object_store::{Error as StoreError, ListResult, ObjectMeta};
 
 use super::super::transport::{Listing, PageEnd};
@@ -33,8 +34,8 @@ pub(super) struct Pages<'a> {
     /// Whether the store lists by name.
     is_ordered: bool,
     is_ended: bool,
-    /// What the last page says about its end.
-    end: PageEnd,
+    /// The names of a page that says that it is the last one and names a next one.
+    last_page: Option<HashSet<(bool, Path)>>,
     tokens: HashSet<u64>,
     /// The last name of the last page that has any.
     last_name: Option<String>,
@@ -63,7 +64,7 @@ impl<'a> Pages<'a> {
             options,
             is_ordered,
             is_ended: false,
-            end: PageEnd::default(),
+            last_page: None,
             tokens: HashSet::new(),
             last_name: None,
             is_ascending: true,
@@ -83,12 +84,13 @@ impl<'a> Pages<'a> {
         let token = page.page_token.filter(|token| !token.is_empty());
         let end = page.result.extensions.get::<PageEnd>().copied().unwrap_or_default();
         let names = Names::of(&page.result);
-        // Some stores name a next page behind the last one, which is that page again or an empty one.
-        if self.end.is_last && names.first <= self.last_name {
+        // Some stores name a next page behind the last one, which is that page again or an empty one. One with other names
+        // is read, in whatever order they are.
+        if self.last_page.as_ref().is_some_and(|last| names_of(&page.result).is_subset(last)) {
             self.is_ended = true;
             return Ok(None);
         }
-        self.end = end;
+        self.last_page = (end.is_last && token.is_some()).then(|| names_of(&page.result));
         self.take(&page.result, &names)?;
         match token {
             Some(token) => {
@@ -121,7 +123,7 @@ impl<'a> Pages<'a> {
         self.options.page_token = None;
         self.options.max_keys = None;
         self.options.offset = Some(name);
-        self.end = PageEnd::default();
+        self.last_page = None;
         self.tokens.clear();
         self.last_name = None;
     }
@@ -179,6 +181,12 @@ impl<'a> Pages<'a> {
     pub(super) fn refusal(&self, error: &StoreError) -> Error {
         listing_error(self.directory, error)
     }
+}
+
+/// Returns the names of a page, each with whether it is a directory's.
+fn names_of(page: &ListResult) -> HashSet<(bool, Path)> {
+    let objects = page.objects.iter().map(|object| (false, object.location.clone()));
+    objects.chain(page.common_prefixes.iter().map(|name| (true, name.clone()))).collect()
 }
 
 /// The names of one page: those of objects, and those of directories with a character that sorts after all below them.

@@ -554,8 +554,17 @@ fn a_listing_that_is_truncated_without_a_token_goes_on_by_its_last_name() {
 
 #[test]
 fn a_listing_ends_with_the_page_that_says_so_and_is_followed_by_no_other_names() {
-    // The next page is the same one, an empty one, or has more names after all.
-    for (next, count) in [(&COMMITS[..2], 2), (&[], 2), (&COMMITS[2..3], 3)] {
+    // The next page is the same one, an empty one, a part of it, or has more names after all, also behind known ones or
+    // in another order.
+    const OUT_OF_ORDER: [&str; 2] = [COMMITS[2], COMMITS[0]];
+    for (next, count) in [
+        (&COMMITS[..2], 2),
+        (&[], 2),
+        (&COMMITS[..1], 2),
+        (&COMMITS[2..3], 3),
+        (&COMMITS[1..3], 3),
+        (&OUT_OF_ORDER[..], 3),
+    ] {
         for index in [0, 2] {
             let endpoint = answering(move |head| {
                 let is_directory = query_of(head, "delimiter").is_some();
