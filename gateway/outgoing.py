@@ -54,14 +54,21 @@ def proxy_of(url: str) -> dict[str, Any]:
     """Return the options of a request for the proxy that the environment names for its URL.
 
     With `trust_env` the client would do the same, and also send the secrets of a `.netrc` for the host.
+    Raises OSError for a proxy of another kind, which no secret must pass by. One for all programs, such as of
+    SOCKS, is left to those that know it.
     """
-    if not getproxies_environment():
+    proxies = getproxies_environment()
+    if not proxies:
         return {}
     from gateway.client.transport import proxy_of_environment  # noqa: PLC0415 - imports urllib3
 
-    named = proxy_of_environment(urlsplit(url))
-    # The client knows no proxies of another kind, such as SOCKS.
-    return {"proxy": named} if named is not None and named.startswith("http") else {}
+    parts = urlsplit(url)
+    named = proxy_of_environment(parts)
+    if named is None or urlsplit(named).scheme in ("http", "https"):
+        return {} if named is None else {"proxy": named}
+    if proxies.get(parts.scheme):
+        raise OSError("the proxy that the environment names for it is none of HTTP")
+    return {}
 
 
 MAX_TEXT_LENGTH = 300

@@ -575,6 +575,7 @@ def test_requests_go_through_the_proxy_of_the_environment(
         for variable, url in (
             ("http_proxy", f"http://someone:word@{address}"),
             ("http_proxy", f"someone:word@{address}"),
+            ("http_proxy", f"HTTP://someone:word@{address}"),
             ("all_proxy", f"http://someone:word@{address}"),
         ):
             monkeypatch.delenv("http_proxy", raising=False)
@@ -588,6 +589,19 @@ def test_requests_go_through_the_proxy_of_the_environment(
             monkeypatch.setenv("no_proxy", listed)
             assert names_of(searched(catalog)) == ["hr.people", "sales.items", "sales.orders"]
         assert not proxy.service.requests
+
+
+def test_no_request_passes_by_a_proxy_of_another_kind(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
+    assert searched(catalog).last.problem.endswith("the environment names for it is none of HTTP")
+    assert not catalog.service.requests
+    # Of all programs, it is left to those that know it.
+    monkeypatch.delenv("http_proxy")
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:1")
+    assert names_of(searched(catalog)) == ["hr.people", "sales.items", "sales.orders"]
 
 
 def test_the_password_of_a_proxy_is_in_no_message(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
