@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import codecs
 import configparser
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from string import Template
 
 from gateway.config.secret import Secret
 from gateway.storage.credentials import CredentialsUnavailable, check_header
@@ -27,6 +27,7 @@ SUPPORTED = (
 )
 OTHER_SOURCES = ("role_arn", "sso_session", "sso_start_url", "credential_process", "web_identity_token_file")
 """Keys of a profile whose credentials are requested."""
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,8 @@ def _end(environment: Mapping[str, str]) -> datetime | None:
 def _file(environment: Mapping[str, str], variable: str, name: str) -> str:
     """Return the path of a file. No shell may have read the variable, as in a unit of systemd."""
     home = environment.get("HOME", "/nonexistent")
-    path = Template(environment.get(variable) or f"~/.aws/{name}").safe_substitute(environment)
+    text = environment.get(variable) or f"~/.aws/{name}"
+    path = _VARIABLE.sub(lambda match: environment.get(match[1] or match[2], match[0]), text)
     return str(Path(home, path[2:])) if path.startswith("~/") else path
 
 

@@ -117,6 +117,12 @@ def test_names_of_files_in_variables_may_begin_at_the_home(tmp_path: Path, direc
     assert default_region(environment) == "eu-1"
 
 
+def test_names_of_files_in_variables_keep_what_names_no_variable(tmp_path: Path) -> None:
+    (tmp_path / "a$$b${c").write_text("[default]\nregion = eu-1\n")
+    environment = {"HOME": "/nonexistent", "AWS_CONFIG_FILE": f"{tmp_path}/a$$b${{c"}
+    assert default_region(environment) == "eu-1"
+
+
 def test_the_keys_of_variables_end_when_a_variable_says_so() -> None:
     """As `aws configure export-credentials` writes it."""
     for text, end in (
