@@ -89,11 +89,7 @@ class OpenTable(Struct, frozen=True, eq=False):
 
     def newest(self) -> _native.Snapshot:
         """Return the latest snapshot, shared or not: tables with the same log refresh it together."""
-        try:
-            latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
-        except _native.StorageDenied as error:
-            self.url_signers.refused(error.detail or "")
-            raise
+        latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
         self._warn_of_left_out(latest)
         return latest
 

@@ -157,6 +157,7 @@ class Tables:
             except STORAGE_IS_DOWN as error:
                 return await self._from_cache(opened, error, lambda cached: call(cached, *args, **kwargs))
         except _native.LogError as error:
+            opened.url_signers.refused(error)
             raise shared_error(table, error) from None
 
     async def in_memory(
@@ -202,6 +203,7 @@ class Tables:
                     await before_call()
                 return await self._from_cache(opened, error, call)
         except _native.LogError as error:
+            opened.url_signers.refused(error)
             raise shared_error(opened.shared, error) from None
 
     async def in_local_root(

@@ -52,13 +52,15 @@ class TableSigners:
         """Renew the credentials that read the table, where they expire. Blocks. Raises LogError."""
         self._roots[0][2].renew()
 
-    def refused(self, detail: str) -> None:
-        """Renew the credentials that read the table, if the answer in the detail of an error is about them.
+    def refused(self, error: _native.LogError) -> None:
+        """Let the next `renew` request the credentials that read the table, if an error is about them.
 
         A store may forget a session before its end.
         """
         location, _, store = self._roots[0]
-        if store.keys is not None and refuses_credentials(location.kind, detail):
+        if store.keys is None or not isinstance(error, _native.StorageDenied):
+            return
+        if refuses_credentials(location.kind, error.detail or ""):
             store.keys.refused()
 
     def signers(self) -> _native.Signers:

@@ -472,8 +472,21 @@ class TokenService:
         (503, "SlowDown", 0),
     ],
 )
-def test_a_session_that_the_store_does_not_accept_is_renewed_before_its_end(
-    token_service: TokenService, status: int, code: str, renewed: int
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda opened: opened.snapshot(),
+        lambda opened: opened.snapshot(version=0),
+        lambda opened: opened.version_at_or_after(1),
+        lambda opened: opened.changes(start=TimeTravel(version=0), end=TimeTravel(), change_data_feed=False),
+    ],
+)
+async def test_a_session_that_the_store_does_not_accept_is_renewed_before_its_end(
+    token_service: TokenService,
+    call: Callable[[OpenTable], object],
+    status: int,
+    code: str,
+    renewed: int,
 ) -> None:
     body = f"<Error><Code>{code}</Code></Error>".encode()
     with serving(lambda _: Response(status, body)) as service:
@@ -481,16 +494,16 @@ def test_a_session_that_the_store_does_not_accept_is_renewed_before_its_end(
             f"{{prefix: 's3://bucket', roleArn: 'arn:aws:iam::123456789012:role/reader', "
             f"endpoint: '{service.url}', pathStyle: true, retrySeconds: 0}}"
         )
-        tables = "[{name: s, schemas: [{name: d, tables: [{name: t, location: 's3://bucket/t'}]}]}]"
+        table = "{name: t, location: 's3://bucket/t', historyShared: true}"
+        tables = f"[{{name: s, schemas: [{{name: d, tables: [{table}]}}]}}]"
         state = sharing_of(f"shares: {tables}\ngateway: {{anonymous: true, storages: [{entry}]}}")
         (shared,) = state.catalog.tables()
-        table = state.tables.open(shared)
         keys = state.tables.storages.store(shared.location).keys
         assert keys is not None
         for seconds in (0, 10, 10):
             keys._now_seconds = lambda seconds=seconds: time.time() + seconds
             with pytest.raises(_native.LogError):
-                table.newest()
+                await state.tables.read(shared, call)
         # The first refusal is of a session that was just requested.
         assert len(token_service.requests) == 1 + renewed
         state.tables.close()
