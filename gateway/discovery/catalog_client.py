@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.config.unity_catalog import UnityCatalog
 from gateway.outgoing import PublicResolver, client_error_text, proxy_hosts, proxy_of
-from gateway.storage.unity_catalog import authorization
+from gateway.storage.unity_catalog import UNAUTHORIZED, authorization, refused
 from gateway.tables.native import LogError
 
 REQUEST_SECONDS = 60.0
@@ -169,6 +169,8 @@ class CatalogClient:
             async with self._session.get(
                 url, params=query, headers=headers, allow_redirects=False, **proxy
             ) as response:
+                if response.status == UNAUTHORIZED:
+                    refused(self._settings)
                 if response.status != 200:  # noqa: PLR2004 - OK
                     raise await _error_of(response)
                 page = _page_of(await _body(response, MAX_ANSWER_BYTES), path)

@@ -32,8 +32,8 @@ TOKEN_SECONDS = 300.0
 """The life of an access token whose answer states none."""
 CATALOG_TOKENS = "the catalog's OAuth client"
 _OK = 200
-_UNAUTHORIZED = 401
-_DENIED = (_UNAUTHORIZED, 403)
+UNAUTHORIZED = 401
+_DENIED = (UNAUTHORIZED, 403)
 _MISSING = 404
 _BUSY = (408, 425, 429)
 _SERVER_FAULT = 500
@@ -113,9 +113,8 @@ class UnityCatalogTable:
             status, body, _ = send("GET", self._url, authorization(settings), private=private)
         except NoAnswer as error:
             _fail(_native.StorageUnavailable, f"it {error}")
-        if status == _UNAUTHORIZED and settings.oauth is not None:
-            # The catalog may forget tokens before they end.
-            _tokens_of(settings.oauth, private).refused()
+        if status == UNAUTHORIZED:
+            refused(settings)
         if status == _MISSING and not _is_object(body):
             # Of a proxy that has no route, as while a catalog starts.
             _fail(_native.StorageUnavailable, f"it answers {status} without an error of the API")
@@ -196,6 +195,12 @@ def authorization(settings: TableCatalog | UnityCatalog) -> dict[str, str]:
     if settings.oauth is not None:
         token = _tokens_of(settings.oauth, settings.allow_private_addresses).get().text
     return {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
+
+
+def refused(settings: TableCatalog | UnityCatalog) -> None:
+    """Let the next request have another token: a catalog may forget one before its end."""
+    if settings.oauth is not None:
+        _tokens_of(settings.oauth, settings.allow_private_addresses).refused()
 
 
 @lru_cache(maxsize=64)

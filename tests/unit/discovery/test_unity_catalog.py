@@ -566,6 +566,19 @@ def test_what_a_netrc_has_for_the_catalog_is_not_sent(
         assert "authorization" not in sent[-1]
 
 
+def test_another_token_is_requested_when_the_catalog_has_forgotten_one(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As soon as a moment has passed since the last one.
+    monkeypatch.setattr("gateway.storage.refreshing_credentials.REFUSED_SECONDS", 0)
+    catalog.clients["forgotten"] = "word"
+    client = {"tokenEndpoint": f"{catalog.url}/token", "clientId": "forgotten", "clientSecret": "word"}
+    assert names_of(searched(catalog, oauth=client)) == ["hr.people", "sales.items", "sales.orders"]
+    catalog.token = "another"
+    assert "401" in searched(catalog, oauth=client).last.problem
+    assert names_of(searched(catalog, oauth=client)) == ["hr.people", "sales.items", "sales.orders"]
+
+
 def test_requests_go_through_the_proxy_of_the_environment(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
