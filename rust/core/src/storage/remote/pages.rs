@@ -84,8 +84,8 @@ impl<'a> Pages<'a> {
         let token = page.page_token.filter(|token| !token.is_empty());
         let end = page.result.extensions.get::<PageEnd>().copied().unwrap_or_default();
         let names = Names::of(&page.result);
-        // Some stores name a next page behind the last one, which is that page again or an empty one. One with other names
-        // is read, in whatever order they are.
+        // Some stores name a next page behind the last one, which is that page again or an empty one. A page with other
+        // names is read, in whatever order they are.
         if self.last_page.as_ref().is_some_and(|last| names_of(&page.result).is_subset(last)) {
             self.is_ended = true;
             return Ok(None);
