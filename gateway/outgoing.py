@@ -10,6 +10,7 @@ from urllib.request import getproxies_environment
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from gateway.client.proxies import proxy_of_environment
 from gateway.config.fetched_urls import is_public_text
 
 
@@ -57,15 +58,12 @@ def proxy_of(url: str) -> dict[str, Any]:
     Raises OSError for a proxy of another kind, which no secret must pass by. One for all programs, such as of
     SOCKS, is left to those that know it.
     """
-    proxies = getproxies_environment()
-    if not proxies:
+    proxies, parts = getproxies_environment(), urlsplit(url)
+    named = proxy_of_environment(parts) if proxies else None
+    if named is None:
         return {}
-    from gateway.client.transport import proxy_of_environment  # noqa: PLC0415 - imports urllib3
-
-    parts = urlsplit(url)
-    named = proxy_of_environment(parts)
-    if named is None or urlsplit(named).scheme in ("http", "https"):
-        return {} if named is None else {"proxy": named}
+    if urlsplit(named).scheme in ("http", "https"):
+        return {"proxy": named}
     if proxies.get(parts.scheme):
         raise OSError("the proxy that the environment names for it is none of HTTP")
     return {}

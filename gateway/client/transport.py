@@ -20,10 +20,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 import urllib3
 from urllib3.exceptions import HTTPError, InvalidHeader, ProtocolError
+
+from gateway.client.proxies import proxy_of_environment
 
 Answer = TypeVar("Answer")
 Response = urllib3.BaseHTTPResponse
@@ -257,18 +258,6 @@ def _parts(url: str) -> SplitResult:
         # The error quotes the text that it cannot parse.
         raise HttpError("this URL cannot be read", 0) from None
     return parts
-
-
-def proxy_of_environment(parts: SplitResult) -> str | None:
-    """Return the proxy that the environment names for a URL."""
-    proxies = getproxies_environment()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    # NO_PROXY has addresses of IPv6 with brackets or without.
-    port = f":{parts.port}" if parts.port else ""
-    hosts = (f"{parts.hostname}{port}", parts.netloc.rpartition("@")[2])
-    if not proxy or any(proxy_bypass_environment(host, proxies) for host in hosts):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def proxy_manager(proxy: str, context: ssl.SSLContext | None = None) -> urllib3.PoolManager:

@@ -18,7 +18,8 @@ import orjson
 import urllib3
 from urllib3.exceptions import DecodeError, HTTPError, ProtocolError
 
-from gateway.client.transport import DEFAULT_PORTS, Connections, Response, proxy_of_environment
+from gateway.client.proxies import proxy_of_environment
+from gateway.client.transport import DEFAULT_PORTS, Connections, Response
 from gateway.doctor.authorities import Authorities
 from gateway.doctor.connection_errors import STORE, AnswerCut, Service, explain, is_untrusted, proxy_answer
 from gateway.doctor.findings import Findings, Owner, Problem

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from gateway.client.proxies import proxy_of_environment
 from gateway.config.fetched_urls import is_public_text
 
 if TYPE_CHECKING:
@@ -54,8 +55,6 @@ def send(
 
 def _answer(method: str, url: str, headers: dict[str, str], body: bytes | None, *, private: bool) -> Answer:
     import urllib3  # noqa: PLC0415 - as above
-
-    from gateway.client.transport import proxy_of_environment  # noqa: PLC0415 - imports urllib3
 
     # A proxy resolves the names of its requests itself.
     manager = _manager(proxy_of_environment(urlsplit(url)), private=private)

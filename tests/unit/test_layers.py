@@ -53,7 +53,7 @@ LAYERS = (
     Layer("config", 5_035),
     Layer("errors", 200),
     Layer("report", 1_125),
-    Layer("client", 1_400, native=True),
+    Layer("client", 1_410, native=True),
     Layer("background", 100),
     Layer("times", 100),
     Layer("encoding", 100),

@@ -107,6 +107,15 @@ def test_a_server_loads_neither_admin_api_nor_certificates_nor_databases_before_
     assert not late & {*loaded}
 
 
+def test_the_event_loop_finds_a_proxy_without_importing_an_http_client(monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://proxy.example:1")
+    program = "import sys; from gateway.outgoing import proxy_of\n"
+    program += "print(proxy_of('https://login.example/keys'), 'urllib3' in sys.modules)"
+    command = [sys.executable, "-P", "-c", program]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert printed == "{'proxy': 'http://proxy.example:1'} False\n"
+
+
 def test_the_doctor_loads_no_native_code_and_no_package_of_an_extra(tmp_path):
     with sharing() as server:
         loaded = loaded_by("doctor", str(server.profile(tmp_path / "acme.share")))

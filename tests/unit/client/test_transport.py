@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import pytest
 from support.scripted_server import Answers, listening
 
+from gateway.client.proxies import proxy_of_environment
 from gateway.client.transport import (
     HttpError,
     Retries,
     Transport,
     _redirected,
     _same_host,
-    proxy_of_environment,
 )
 
 
