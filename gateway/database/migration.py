@@ -92,7 +92,10 @@ def migrate(database: Database, *, create: bool = False, source: Path | None = N
 def check_creatable(place: DatabasePlace) -> None:
     """Check that the first start can make the tables of a database, and make none. Raises DatabaseError."""
     if place.path is not None:
-        directory = next(parent for parent in place.path.absolute().parents if parent.exists())
+        directory = next(parent for parent in place.path.absolute().parents if os.path.lexists(parent))
+        if place.path.is_symlink():
+            # The start makes the file that it leads to, and no directory of it.
+            directory = place.path.resolve().parent
         if not os.access(directory, os.W_OK | os.X_OK):
             raise DatabaseUnusable(f"{place.path} does not exist, and {directory} cannot be written")
         return
@@ -108,7 +111,8 @@ def check_writable(place: DatabasePlace) -> None:
 
 def change_problem(place: DatabasePlace) -> str | None:
     """Return why a SQLite file takes no changes though it can be written; None if it takes them."""
-    if place.path is None or not place.path.exists():
+    # Not by `exists`, which raises for a file that may not be looked at.
+    if place.path is None or not os.access(place.path, os.W_OK):
         return None
     directory = place.path.resolve().parent
     if os.access(directory, os.W_OK | os.X_OK):

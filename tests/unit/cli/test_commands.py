@@ -1,5 +1,6 @@
 """`delta-gateway token`, `check`, `explain` and `demo` as commands."""
 
+import errno
 import hashlib
 import json
 import logging
@@ -272,6 +273,44 @@ def test_check_and_the_start_say_that_a_database_takes_no_changes(
     create_database(load(file), lambda: 0)
     assert said in capsys.readouterr().out
     assert said in caplog.text
+
+
+def test_check_reports_all_beside_a_database_that_it_may_not_look_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, database, stat = tmp_path / "share.yaml", tmp_path / "recipients.db", os.stat
+    file.write_text("version: 1\ngateway: {anonymous: true}\n")
+    assert main(["recipient", "add", "alice", "-c", str(file)]) == 0
+
+    def looked_at(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        # As in a directory of the server's own user; root may look at every file.
+        if path == database:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", looked_at)
+    capsys.readouterr()
+    assert main(["check", "-c", str(file)]) == 1
+    printed = capsys.readouterr().out
+    assert "0 of 0 tables can be read." in printed
+    assert f"The server would not start: [Errno 13] Permission denied: '{database}'" in printed
+
+
+@pytest.mark.parametrize("link", ["recipients.db", "state"])
+def test_check_and_the_start_refuse_a_database_behind_a_link_to_an_absent_directory(
+    link: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, absent = tmp_path / "share.yaml", tmp_path / "mount"
+    database = "recipients.db" if link == "recipients.db" else f"{link}/recipients.db"
+    (tmp_path / link).symlink_to(absent / link)
+    file.write_text(f"version: 1\ngateway: {{anonymous: true, recipientsDatabase: {database}}}\n")
+    assert main(["check", "-c", str(file)]) == 1
+    assert f"start: the recipients' database cannot be read: {tmp_path / database}" in capsys.readouterr().out
+    with pytest.raises(OSError, match="recipients"):
+        create_database(load(file), lambda: 0)
+    (absent if link == "recipients.db" else absent / link).mkdir(parents=True)
+    assert main(["check", "-c", str(file)]) == 0
+    create_database(load(file), lambda: 0)
 
 
 @pytest.mark.parametrize(
