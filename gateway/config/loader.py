@@ -110,6 +110,9 @@ def _loaded(text: str, reader: Reader, *, needs_readers: bool) -> Config:
 def _overlap(first: str, second: str) -> bool:
     """Return whether two hosts have an address in common, as far as their texts say."""
     hosts = {"127.0.0.1" if host == "localhost" else host for host in (first, second)}
+    # It has no address of IPv6, and `::` has all of both.
+    if "0.0.0.0" in hosts and "::" not in hosts:  # noqa: S104 - compared with, not bound to
+        return not any(":" in host for host in hosts)
     return len(hosts) == 1 or not hosts.isdisjoint(UNSPECIFIED_HOSTS)
 
 

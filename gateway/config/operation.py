@@ -198,4 +198,5 @@ class Tracing:
     sample_ratio: float = setting(0.01, minimum=0, maximum=1)
 
     def __post_init__(self) -> None:
-        check_url("endpoint", self.endpoint)
+        # Collectors may take a query, unlike other hosts.
+        check_url("endpoint", self.endpoint.partition("?")[0])

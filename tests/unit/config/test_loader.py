@@ -1,6 +1,7 @@
 """Configuration files: those of the reference server, the keys of this gateway, and every error."""
 
 import logging
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -490,6 +491,31 @@ def test_the_port_of_the_admin_listener_is_not_that_of_the_server(host: str, is_
         return
     with pytest.raises(ConfigError, match=r"gateway\.admin\.port: 8081 is the port of the server"):
         loads(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "admin", "is_refused"),
+    [
+        ("0.0.0.0", "::1", False),
+        ("::1", "0.0.0.0", False),
+        ("0.0.0.0", "::", True),
+        ("::", "127.0.0.1", True),
+    ],
+)
+def test_addresses_of_ipv6_have_ports_of_their_own_beside_all_of_ipv4(
+    host: str, admin: str, is_refused: bool
+) -> None:
+    listener = f"{{host: '{admin}', tokenSha256: {'a' * 64}}}"
+    text = f"{MINIMAL}host: '{host}'\nport: 8081\ngateway: {{admin: {listener}}}"
+    with pytest.raises(ConfigError, match="is the port of the server") if is_refused else nullcontext():
+        loads(text)
+
+
+def test_the_url_of_a_collector_may_have_a_query() -> None:
+    endpoint = "https://collector.example/v1/traces?team=a"
+    tracing = loads(f"{MINIMAL}gateway: {{tracing: {{endpoint: '{endpoint}'}}}}").gateway.tracing
+    assert tracing is not None
+    assert tracing.endpoint == endpoint
 
 
 def test_a_configuration_without_recipients_is_refused_unless_anonymous() -> None:
