@@ -42,15 +42,19 @@ def create_app(
     token_secret: bytes | None = None,
     shared_limits: SharedLimits | None = None,
     activity: Activity | None = None,
+    had_database: Callable[[], bool] | None = None,
 ) -> RequestPipeline:
     """Return the pipeline that answers requests, for aiohttp's `web.Server`.
 
     `workers` share the memory, the `shared_limits`, and the `token_secret` where no token keys are
-    configured. `audit` is the open audit log, if one is configured. `activity` remembers recent requests. The
-    caller closes the tables of `state`.
+    configured. `audit` is the open audit log, if one is configured. `activity` remembers recent requests.
+    `had_database`: whether the database has ever existed; without it, by the configuration. The caller closes
+    the tables of `state`.
     """
     limits = RequestLimits.of(config, workers=workers, shared=shared_limits)
-    links = activation.Activation(config, limits.attempts, audit, now_ms)
+    links = activation.Activation(
+        config.prefixes[0], limits.attempts, audit, now_ms, had_database or (lambda: config.has_database)
+    )
     return RequestPipeline(
         Router([*all_routes(config.prefixes), *links.routes()], prefixes=config.prefixes),
         GatewayState.of(config, now_ms=now_ms, token_secret=token_secret),

@@ -76,12 +76,15 @@ class Activation:
     """The pages of activation, and the limits of their attempts."""
 
     def __init__(
-        self, config: Config, attempts: FailedAttempts, audit: AuditLog | None, now_ms: Callable[[], int]
+        self,
+        prefix: str,
+        attempts: FailedAttempts,
+        audit: AuditLog | None,
+        now_ms: Callable[[], int],
+        had_database: Callable[[], bool],
     ) -> None:
-        """`attempts`: the budgets that all workers share."""
-        self._address = config.prefixes[0] + ACTIVATION
-        self._had_database = config.has_database
-        """Without a database that ever was, there is no link."""
+        """`attempts`: the budgets that all workers share. `had_database`: else there never was a link."""
+        self._address, self._had_database = prefix + ACTIVATION, had_database
         self._audit = audit
         self._now_ms = now_ms
         self._attempts = attempts
@@ -167,11 +170,8 @@ class Activation:
     ) -> tuple[IssuedToken | IssuedSecret, Recipient]:
         try:
             opened = open_database(config, ACTOR, now_ms=self._now_ms, audit=self._audit, create=False)
-        except DatabaseMissing:
-            if self._had_database:
-                raise
-            raise LinkInvalid from None
-        self._had_database = True
+        except DatabaseMissing as error:
+            raise (error if self._had_database() else LinkInvalid()) from None
         with closing(opened) as database:
             issued = database.activate(code, secret)
             try:

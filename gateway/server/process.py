@@ -136,6 +136,7 @@ class ServerProcess:
             shared_limits=shared_limits,
             # The console shows it, on the admin listener.
             activity=activity if config.gateway.admin is not None else None,
+            had_database=lambda: self.credential_store.had_database,
         )
         self.inspector = Inspector(lambda: self.pipeline.state, activity, now_ms=now_ms)
         self._served: _Served | None = None

@@ -124,7 +124,7 @@ class Links(Activation):
     """Activations that find no link, once a test says so."""
 
     def __init__(self, attempts: FailedAttempts) -> None:
-        super().__init__(loads("version: 1\n", needs_readers=False), attempts, None, Clock(NOW_MS))
+        super().__init__("", attempts, None, Clock(NOW_MS), lambda: False)
         self.begun = threading.Semaphore(0)
         self.is_found = threading.Event()
 

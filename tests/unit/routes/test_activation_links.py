@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.gateway_app import PREFIX, serve
+from support.live_process import running_process
 from yarl import URL
 
 from gateway.governance.audited_database import open_database
@@ -121,6 +122,24 @@ async def test_a_database_that_is_gone_is_no_link_that_does_not_exist(tmp_path: 
     assert {answer.status for answer in gone} == {503}
     assert "not used up" in texts[-1]
     assert back.status == 200
+
+
+async def test_a_database_that_was_made_meanwhile_and_is_gone_is_no_link_that_does_not_exist(
+    tmp_path: Path,
+) -> None:
+    settings = {"version": 1, "shares": [{"name": "s"}], "gateway": {"anonymous": True}}
+    database = tmp_path / "recipients.db"
+    async with running_process(tmp_path / "gateway.yaml", settings) as live, asyncio.timeout(20):
+        with closing(open_database(live.process.config, "test", now_ms=live.clock)) as opened:
+            link = opened.add("alice", NewLink(60), shares=["s"])
+        while not live.process.credential_store.had_database:
+            await asyncio.sleep(0.05)
+        database.rename(tmp_path / "away")
+        # No process has opened the database for a link before.
+        gone = [await live.client.post(ADDRESS, data={"code": link.code}) for _ in range(PAIR_FAILURES + 1)]
+        (tmp_path / "away").rename(database)
+        back = await live.client.post(ADDRESS, data={"code": link.code})
+    assert [answer.status for answer in (*gone, back)] == [*[503] * (PAIR_FAILURES + 1), 200]
 
 
 async def test_a_guess_at_a_server_without_a_database_is_no_fault_of_the_server() -> None:
