@@ -267,13 +267,21 @@ def _note(source: Path) -> Path:
 
 
 def check_not_taken_over(source: Path) -> None:
-    """Raise DatabaseUnusable where a file was taken over before: it has what was revoked since."""
+    """Raise DatabaseUnusable where a file was taken over before: it has what was revoked since.
+
+    Raises it for a link to an absent file, too.
+    """
     note = _note(source)
     if note.exists():
         raise DatabaseUnusable(
             f"the database has no tables, and {source} was taken over before: restore the database from its "
             f"backup; to take over again what the file had then, remove {note}; to start without it, remove "
             f"{source}"
+        )
+    if not source.exists():
+        raise DatabaseUnusable(
+            f"the database has no tables, and {source}, whose rows it would take over, is a link to an "
+            f"absent file: put the file back; to start without it, remove {source}"
         )
 
 

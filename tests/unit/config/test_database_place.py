@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -65,5 +66,5 @@ def test_a_link_to_a_file_of_an_absent_mount_is_a_database(tmp_path: Path) -> No
     beside = loads(f"version: 1\ngateway: {{{keys}}}\n", directory=tmp_path)
     assert beside.database_source == link
     for config in (alone, beside):
-        with pytest.raises(DatabaseError):
+        with pytest.raises(DatabaseError, match=re.escape(str(link))):
             create_database(config, lambda: 0)
