@@ -16,6 +16,8 @@ from gateway.catalog.discovered import with_discovered
 from gateway.catalog.stored_shares import StoredShares, with_stored
 from gateway.config import Config, Source
 from gateway.config.checks import dotted_names
+from gateway.config.database import DatabasePlace
+from gateway.database.errors import DatabaseMissing
 from gateway.discovery.known_tables import KnownTables, discovered
 from gateway.discovery.searches import search_once
 from gateway.state import GatewayState
@@ -90,16 +92,26 @@ def discovered_state(config: Config, stored: StoredShares) -> DiscoveredState:
 
 
 def stored_shares(config: Config) -> StoredShares:
-    """Return the shares of the database; none where there is no database. Raises DatabaseError."""
-    place = config.database_place
-    if place.path is not None and not place.path.exists():
+    """Return the shares of the database, or of the file that a new one takes over. Raises DatabaseError.
+
+    None where there is neither.
+    """
+    place, source = config.database_place, config.database_source
+    if source is None and place.path is not None and not place.path.exists():
         if config.has_database:
             log.warning("%s", MISSING.format(path=place.path))
         return {}
     # A command without a database starts sooner.
+    from gateway.database.migration import check_not_taken_over  # noqa: PLC0415
     from gateway.governance.stored_recipients import read_shares_once  # noqa: PLC0415
 
-    return read_shares_once(place)
+    try:
+        return read_shares_once(place)
+    except DatabaseMissing:
+        if source is None:
+            raise
+    check_not_taken_over(source)
+    return read_shares_once(DatabasePlace(source))
 
 
 def _refusals(name: str, refused: tuple[LeftOut, ...]) -> Iterator[str]:

@@ -343,6 +343,26 @@ def test_a_configured_database_that_is_missing_is_no_empty_one(
         assert caplog.text.count(f"{tmp_path / 'mistyped.db'} does not exist") == warnings
 
 
+def test_the_shares_that_a_new_database_takes_over_are_not_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    file, keys = tmp_path / "share.yaml", "database: 'sqlite:///new.db'"
+    file.write_text("version: 1\ngateway: {anonymous: true}\n")
+    assert main(["share", "add", "kept", "-c", str(file)]) == 0
+    assert main(["table", "add", "kept.d.t", "/none", "-c", str(file)]) == 0
+    file.write_text(f"version: 1\ngateway: {{anonymous: true, {keys}}}\n")
+    capsys.readouterr()
+    assert main(["check", "-c", str(file)]) == 1
+    assert "kept.d.t cannot be read" in capsys.readouterr().out
+    assert main(["export", "--tables", "-c", str(file)]) == 0
+    assert "kept.d.t" in capsys.readouterr().out
+    assert "does not exist" not in caplog.text
+    create_database(load(file), lambda: 0)
+    (tmp_path / "new.db").unlink()
+    # What was revoked since then is in no list of what was taken over.
+    assert main(["export", "--tables", "-c", str(file)]) == 1
+
+
 @pytest.mark.parametrize("missing", TRACING_MODULES)
 def test_tracing_without_its_extra_is_one_line_of_serve_and_check(
     missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -190,3 +190,13 @@ def test_check_takes_an_earlier_schema_of_a_server_for_one_that_the_start_update
         assert [record.comment for record in database.list()] == ["upgraded"]
     assert main(["check", "-c", str(file)]) == 0
     assert "not checked" not in capsys.readouterr().out
+
+
+def test_the_shares_that_a_new_database_of_a_server_takes_over_are_checked(postgresql, tmp_path, capsys):
+    file, url = tmp_path / "share.yaml", json.dumps(postgresql.place(postgresql.new_database()).url.reveal())
+    file.write_text("version: 1\ngateway: {anonymous: true}\n")
+    assert main(["share", "add", "kept", "-c", str(file)]) == 0
+    assert main(["table", "add", "kept.d.t", "/none", "-c", str(file)]) == 0
+    file.write_text(f"version: 1\ngateway: {{anonymous: true, database: {url}}}\n")
+    assert main(["check", "-c", str(file)]) == 1
+    assert "kept.d.t cannot be read" in capsys.readouterr().out
