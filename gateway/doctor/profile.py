@@ -245,13 +245,11 @@ def _check_fields(document: Mapping[str, Any], kind: Kind, findings: Findings) -
     required = ("endpoint", *KINDS[kind].required)
     if kind == "bearer" and document.get("bearerToken") == "":
         required = ("endpoint",)
-        findings.warn(
-            STEP,
-            Problem(
-                "bearerToken is empty, which a server that needs no token accepts",
-                Owner.PROVIDER,
-                "send a profile with a token, unless everyone may read",
-            ),
+        _warn(
+            findings,
+            "bearerToken is empty, which a server that needs no token accepts",
+            Owner.PROVIDER,
+            "send a profile with a token, unless everyone may read",
         )
     if missing := [name for name in required if not _text(document, name).strip()]:
         raise _failed(
