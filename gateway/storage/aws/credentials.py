@@ -126,7 +126,7 @@ def _sections(environment: Mapping[str, str], name: str) -> list[tuple[Path, Map
 
 
 def _in_config(profile: str) -> list[str]:
-    """Return the titles of a profile's section. AWS's own programs take the first one that is there."""
+    """Return the titles of a profile's section; the first one that is there counts."""
     return [f"profile {profile}", *(["default"] if profile == "default" else [])]
 
 
