@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import re
-import socket
 import sys
 import time
 import urllib.error
@@ -44,6 +43,7 @@ from gateway.protocol import client_features
 from gateway.report.text import printable
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
+from gateway.server.supervisor import bind
 from gateway.server.tls import listener_context
 from gateway.state import GatewayState
 from gateway.tables.local_files import inside, split
@@ -288,9 +288,8 @@ def check_hosts(config: Config) -> None:
         *(() if admin is None else [("gateway.admin.host", admin.host)]),
     ):
         try:
-            family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-            with socket.socket(family, kind) as listener:
-                listener.bind(address)
+            for listener in bind(host, 0, 1):
+                listener.close()
         except OSError:
             raise OSError(f"{key}: {host} is neither an address of this machine nor a name of one") from None
 

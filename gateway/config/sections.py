@@ -209,7 +209,7 @@ class Config:
         shares: the shares.
         authorization: the reference server's single token.
         ssl: TLS of the server. Without it plain HTTP.
-        host: address or host name that the server listens on.
+        host: address or host name that the server listens on: of a name, first an address of IPv4.
         port: port that the server listens on; 0 takes a free one.
         endpoint: path before `/shares`.
         pre_signed_url_timeout_seconds: lifetime of a pre-signed URL, at most seven days. Spark's client

@@ -122,9 +122,9 @@ def _bind(host: str, port: int, *, is_first: bool) -> socket.socket:
 
 
 def _bound(host: str, port: int, *options: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # `localhost` is `::1`, too, and first on most systems: clients of 127.0.0.1 would be refused.
+    family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     bound = socket.socket(family, kind, protocol)
     try:
         for option in options:

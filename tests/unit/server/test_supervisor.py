@@ -331,6 +331,17 @@ def test_a_port_that_another_program_has_is_refused_and_nothing_stays_open():
                     bind("127.0.0.1", port, sockets)
 
 
+def test_a_name_of_both_kinds_is_listened_on_by_the_address_of_ipv4(monkeypatch):
+    def found(_host: str, port: int, **_: object) -> list[object]:
+        addresses = {socket.AF_INET6: ("::1", port, 0, 0), socket.AF_INET: ("127.0.0.1", port)}
+        return [(family, socket.SOCK_STREAM, 6, "", address) for family, address in addresses.items()]
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
+    for listener in bind("localhost", 0, 2):
+        with listener:
+            assert listener.getsockname()[0] == "127.0.0.1"
+
+
 @pytest.mark.parametrize("first", [1, 2])
 @pytest.mark.parametrize("second", [1, 2])
 def test_a_second_server_is_refused_before_the_first_one_accepts(first, second):
