@@ -410,7 +410,8 @@ async def test_two_admins_at_once_lose_no_change(client, open_database):
     shares = [f"share{number}" for number in range(30)]
     answers = await asyncio.gather(*(client.put(f"/recipients/alice/shares/{share}") for share in shares))
     assert [response.status for response in answers] == [200] * 30
-    assert open_database("t").show("alice").shares == tuple(sorted(shares))
+    with closing(open_database("t")) as database:
+        assert database.show("alice").shares == tuple(sorted(shares))
 
 
 async def test_a_message_about_an_absent_share_names_few_of_many(client):
@@ -473,7 +474,8 @@ async def test_the_clients_of_a_recipient(client, open_database):
         NOW_MS // 1000 + 30,
         NOW_MS // 1000 + 600,
     }
-    stored = open_database("t").show("alice").clients
+    with closing(open_database("t")) as database:
+        stored = database.show("alice").clients
     hashes = {secret.sha256 for record in stored for secret in record.secrets}
     assert token_hash(rotated["client_secret"]).hex() in hashes
     assert [left["client_id"] for left in (await answer(await client.delete(one)))["clients"]] == [

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from contextlib import closing, contextmanager, suppress
 from random import Random
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -50,7 +51,10 @@ def config_of(place, **keys):
 class FollowedStore:
     """The credentials of a database as a running server follows them."""
 
+    made: ClassVar[list[FollowedStore]] = []
+
     def __init__(self, place, clock, *, elapsed=elapsed_seconds, **keys):
+        self.made.append(self)
         self.config = config_of(place, **keys)
         self.metrics = Metrics()
         self.clock = clock
@@ -72,6 +76,16 @@ class FollowedStore:
 
     def watching(self):
         return self.store.watching(lambda: self.config)
+
+
+@pytest.fixture(autouse=True)
+def _closed_stores():
+    """Python 3.13 warns of a connection that is left open, in whatever test then runs."""
+    yield
+    while FollowedStore.made:
+        # The thread of one that was watched has ended.
+        with suppress(RuntimeError):
+            FollowedStore.made.pop().store._thread.close()
 
 
 @contextmanager
