@@ -207,6 +207,27 @@ async def test_an_etag_saves_the_second_transfer(served: tuple[Client, Config], 
         assert (answered.status, await answered.read()) == (200, b"changed")
 
 
+@pytest.mark.parametrize("name", ["If-Modified-Since", "If-Unmodified-Since"])
+@pytest.mark.parametrize(
+    "date",
+    [
+        "tomorrow",
+        f"Mon, 01 Jan {2**31} 00:00:00 GMT",
+        f"Mon, {2**63} Jan 2100 00:00:00 GMT",
+        "Mon, 01 Jan \u0669\u0669\u0669\u0669\u0669\u0669\u0669\u0669\u0669\u0669 00:00:00 GMT",
+    ],
+)
+async def test_a_condition_that_is_no_date_is_ignored(
+    served: tuple[Client, Config], name: str, date: str
+) -> None:
+    client, config = served
+    others = {"If-Modified-Since": "Mon, 01 Jan 2001 00:00:00 GMT", "Range": "bytes=0-3"}
+    for headers, answer in (({}, (200, CONTENT)), (others, (206, CONTENT[:4]))):
+        url = signed(config, "plain.parquet")
+        async with client.session.get(url, headers={**headers, name: date}) as answered:
+            assert (answered.status, await answered.read()) == answer
+
+
 async def test_a_compressed_sibling_is_another_file(served: tuple[Client, Config]) -> None:
     client, config = served
     headers = {"Accept-Encoding": "gzip, br, deflate"}
