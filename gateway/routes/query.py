@@ -34,7 +34,8 @@ async def query(context: RequestContext) -> web.StreamResponse:
     is_large = len(context.body) > LARGE_BODY_BYTES
     if is_large:
         await context.read_log(HUGE_BODY_STREAMS if len(context.body) > HUGE_BODY_BYTES else 1)
-        body = await context.state.tables.blocking(TableQuery.parse, context.body)
+        async with context.state.tables.parsing:
+            body = await context.state.tables.blocking(TableQuery.parse, context.body)
     else:
         body = TableQuery.parse(context.body)
     if reads_latest(body):

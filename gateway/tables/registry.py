@@ -96,6 +96,9 @@ class Tables:
         self._asking: dict[Place, SharedRefresh[None]] = {}
         self._completions = Completions()
         self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
+        self.parsing = asyncio.Lock()
+        """Held while a large body is parsed. The interpreter parses no two at once, and with many threads the
+        event loop would wait for it behind all of them: for up to a second with 24 of the largest bodies."""
         if previous is not None:
             self._take_over(previous, catalog)
 

@@ -5,6 +5,7 @@ import gc
 import json
 import select
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from gateway import _native
 from gateway.config import loads
 from gateway.limits.memory import AdmittedStream
 from gateway.protocol.capabilities import Capabilities
+from gateway.protocol.parsing import json_object
 from gateway.routes.query import LARGE_BODY_BYTES
 from gateway.routes.table_request import TableRequest
 from gateway.state import GatewayState
@@ -120,6 +122,24 @@ async def test_only_predicates_are_bound_to_a_large_schema_on_a_thread_and_none_
         assert response.status == 200
     assert threads == ["MainThread", "MainThread", "tables", "tables", "tables"]
     assert ended == []
+
+
+async def test_large_bodies_are_parsed_one_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, together = [], []
+
+    def parsed(body: bytes) -> dict[str, Any]:
+        running.append(body)
+        together.append(len(running))
+        # Another thread has its turn.
+        time.sleep(0.05)
+        running.pop()
+        return json_object(body)
+
+    monkeypatch.setattr("gateway.protocol.queries.json_object", parsed)
+    large = {"predicateHints": [f"x = '{'y' * LARGE_BODY_BYTES}'"]}
+    for response, _ in await asyncio.gather(*(query(client, large) for _ in range(4))):
+        assert response.status == 200
+    assert together == [1, 1, 1, 1]
 
 
 async def test_the_next_page_of_files_in_memory_is_no_call_of_the_storage(
