@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-FIRST_PYTHON: Mapping[str, str] = {"deletionvectors": "1.1", "columnmapping": "1.1", "timestampntz": "1.3"}
+FIRST_PYTHON: Mapping[str, str] = {"deletionvectors": "1.1", "columnmapping": "1.1", "timestampntz": "1.3.2"}
 """The first version of the Python client that knows a feature."""
-PYTHON_OF_CHANGES = "1.3"
-"""The first version of the Python client that reads changes in the delta format."""
+FEATURES_OF_CHANGES = frozenset({"deletionvectors", "columnmapping"})
+"""All that the Python client announces for changes in the delta format, which it reads from 1.3."""
 PYTHON_FEATURES = frozenset(FIRST_PYTHON)
 SPARK_FEATURES = PYTHON_FEATURES | {
     "typewidening",
@@ -37,10 +37,10 @@ def reading_advice(features: Iterable[str]) -> str:
     python = ""
     if needed <= PYTHON_FEATURES:
         first = max((FIRST_PYTHON[feature] for feature in needed), default="1.1")
-        python = (
-            f"delta-sharing for Python from version {first} (its changes with use_delta_format=True from "
-            f"version {max(first, PYTHON_OF_CHANGES)}), by "
-        )
+        changes = "but not its changes"
+        if needed <= FEATURES_OF_CHANGES:
+            changes = "its changes with use_delta_format=True from version 1.3"
+        python = f"delta-sharing for Python from version {first} ({changes}), by "
     return f'{python}Spark with .option("responseFormat", "delta")'
 
 

@@ -65,7 +65,10 @@ def test_features_that_the_client_lacks_are_named(header: str | None, words: str
                 'version 1.3), by Spark with .option("responseFormat", "delta"), or by a client that sends '
             ),
         ),
-        (["deletionVectors", "timestampNtz", "v2Checkpoint"], "Python from version 1.3 (its changes"),
+        (
+            ["deletionVectors", "timestampNtz", "v2Checkpoint"],
+            "delta-sharing for Python from version 1.3.2 (but not its changes), by Spark",
+        ),
         (["variantType"], 'read it by Spark with .option("responseFormat", "delta")'),
     ],
 )
