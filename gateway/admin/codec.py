@@ -27,7 +27,7 @@ def decode_body(data: bytes, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _refusal(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise MalformedRequest("the body is not JSON") from None
+        raise MalformedRequest("the body is not JSON in UTF-8") from None
 
 
 def decode_query(parameters: Mapping[str, Any], kind: type[T]) -> T:

@@ -7,6 +7,7 @@ both name the parameter and the accepted values.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -112,7 +113,8 @@ def boolean_parameter(parameters: Mapping[str, str], name: str) -> bool:
 
 def json_object(body: bytes) -> dict[str, Any]:
     """Parse a JSON object; an empty body is an empty object. Raises MalformedRequest."""
-    if not body.strip():
+    # Clients of .NET and Excel begin a text with it; RFC 8259 allows to ignore it.
+    if not (body := body.removeprefix(BOM_UTF8)).strip():
         return {}
     if _is_too_deep(body):
         raise MalformedRequest(f"the body is nested deeper than {MAX_JSON_DEPTH}")
@@ -121,7 +123,7 @@ def json_object(body: bytes) -> dict[str, Any]:
     except msgspec.ValidationError:
         raise MalformedRequest("the body has an integer of more digits than can be read") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise MalformedRequest("the body is not JSON") from None
+        raise MalformedRequest("the body is not JSON in UTF-8") from None
     if not isinstance(value, dict):
         raise MalformedRequest("the body is not a JSON object")
     return value

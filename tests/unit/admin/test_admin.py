@@ -341,9 +341,10 @@ async def test_a_field_that_would_be_ignored_is_refused(client, recorded, *, met
 @pytest.mark.parametrize(
     ("path", "body", "code", "message"),
     [
-        ("/recipients", b"{", MALFORMED, "the body is not JSON"),
+        ("/recipients", b"{", MALFORMED, "the body is not JSON in UTF-8"),
         ("/recipients", b"[" * 50_000, MALFORMED, "Expected `object`, got `array`"),
         ("/recipients", b'{"name": 7}', MALFORMED, "Expected `str`, got `int` - at `$.name`"),
+        ("/recipients", '{"name": "Zoë"}'.encode("latin-1"), MALFORMED, "the body is not JSON in UTF-8"),
         ("/recipients", b'{"name": ""}', INVALID, "Expected `str` of length >= 1 - at `$.name`"),
         ("/recipients", b'{"name": "x", "other": 1}', MALFORMED, "Object contains unknown field `other`"),
         (

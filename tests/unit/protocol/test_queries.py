@@ -126,6 +126,17 @@ def test_a_body_that_cannot_be_read_is_malformed(body: bytes) -> None:
         TableQuery.parse(body)
 
 
+@pytest.mark.parametrize("body", ["", "{}", '{"limitHint": 5}'])
+def test_a_byte_order_mark_is_ignored(body: str) -> None:
+    assert TableQuery.parse(body.encode("utf-8-sig")) == TableQuery.parse(body.encode())
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_body_in_another_encoding_is_refused_by_its_encoding(encoding: str) -> None:
+    with pytest.raises(MalformedRequest, match="not JSON in UTF-8"):
+        TableQuery.parse('{"predicateHints": ["city = \'Reykjav\u00edk\'"]}'.encode(encoding))
+
+
 def test_brackets_inside_of_strings_do_not_nest() -> None:
     hint = "[" * 5000 + '\\"{'
     assert TableQuery.parse(orjson.dumps({"predicateHints": [hint]})).hints.predicates == (hint,)
