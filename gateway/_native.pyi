@@ -666,6 +666,8 @@ class Changes:
     ending_version: int
     heading_version: int
     """The version whose metadata heads the answer."""
+    is_lost: bool
+    """As `Snapshot.is_lost`, of the versions that head the answer."""
     snapshot: Snapshot
     """The snapshot of `starting_version`."""
     client_reader_features: list[str]

@@ -11,17 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import Literal
 
 from gateway.catalog.catalog import Catalog, Recipient, SharedTable
 from gateway.config.networks import Address, allowed
 from gateway.errors import GatewayError
+from gateway.protocol.capabilities import ResponseFormat
 from gateway.protocol.client_features import features_text
 from gateway.report.times import left, moment
 from gateway.state import GatewayState
-from gateway.tables.native import LogError, Stop
-from gateway.tables.open_table import OpenTable
+from gateway.tables.native import LogError, Snapshot, Stop
+from gateway.tables.open_table import OpenTable, from_readable_files
 
 Result = Literal["ok", "warn", "fail"]
 
@@ -105,16 +107,12 @@ async def _table(state: GatewayState, recipient: Recipient, listed: SharedTable)
 
 def _read(opened: OpenTable, stop: Stop) -> tuple[int, Sequence[str]]:
     """Return the version and the reader features, if the first lines of an answer can be written. Blocks."""
-    snapshot = opened.snapshot()
-    opened.require_totals(snapshot)
-    snapshot.header(
-        "delta" if snapshot.needs_delta_format else "parquet",
-        with_version=False,
-        history_shared=opened.shared.history_shared,
-        access=opened.shared.access_members,
-        rule=opened.rule,
-        stop=stop,
-    )
+    return from_readable_files(opened.snapshot, partial(_features_of, opened, stop))
+
+
+def _features_of(opened: OpenTable, stop: Stop, snapshot: Snapshot) -> tuple[int, Sequence[str]]:
+    response_format: ResponseFormat = "delta" if snapshot.needs_delta_format else "parquet"
+    opened.header(snapshot, response_format, with_version=False, stop=stop)
     return snapshot.version, snapshot.client_reader_features
 
 

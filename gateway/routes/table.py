@@ -15,8 +15,8 @@ from gateway.protocol.parsing import timestamp_parameter
 from gateway.protocol.queries import TimeTravel
 from gateway.routes.table_answer import answer_headers, stale_header
 from gateway.routes.table_request import TableRequest
-from gateway.tables.native import Stop
-from gateway.tables.open_table import LatestTable, OpenTable
+from gateway.tables.native import Snapshot, Stop
+from gateway.tables.open_table import LatestTable, OpenTable, from_readable_files
 from gateway.web.context import RequestContext
 from gateway.web.response import WholeResponse
 
@@ -82,18 +82,17 @@ def read_version(opened: OpenTable, timestamp_ms: int | None) -> tuple[int, bool
 
 def read_metadata(opened: OpenTable, at: TimeTravel, capabilities: Capabilities, stop: Stop) -> Metadata:
     """Return the protocol and metadata of the latest version, or of the version `at`."""
-    snapshot = opened.snapshot(version=at.version, timestamp_ms=at.timestamp_ms)
+    find = partial(opened.snapshot, version=at.version, timestamp_ms=at.timestamp_ms)
+    use = partial(_metadata_of, opened, with_version=bool(at), capabilities=capabilities, stop=stop)
+    return from_readable_files(find, use)
+
+
+def _metadata_of(
+    opened: OpenTable, snapshot: Snapshot, *, with_version: bool, capabilities: Capabilities, stop: Stop
+) -> Metadata:
     chosen = capabilities.negotiate(
         needs_delta_format=snapshot.needs_delta_format,
         client_reader_features=snapshot.client_reader_features,
     )
-    opened.require_totals(snapshot)
-    lines = snapshot.header(
-        chosen,
-        with_version=bool(at),
-        history_shared=opened.shared.history_shared,
-        access=opened.shared.access_members,
-        rule=opened.rule,
-        stop=stop,
-    )
+    lines = opened.header(snapshot, chosen, with_version=with_version, stop=stop)
     return Metadata(lines, snapshot.version, chosen, opened.stale)

@@ -7,6 +7,7 @@ calls block while the log is read, so they run on a thread of the table's storag
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -25,11 +26,8 @@ from gateway.tables.native import (
     Stop,
     UnsupportedFeature,
 )
-from gateway.tables.open_table import OpenTable, metadata_id_of
+from gateway.tables.open_table import OpenTable, from_readable_files, metadata_id_of
 from gateway.times import MILLISECONDS
-
-MAX_LISTED_AGAIN = 3
-"""How often a log is listed again that was cleaned up or replaced before its first line."""
 
 
 class FilesQuery(Struct, frozen=True):
@@ -147,14 +145,10 @@ def start(opened: OpenTable, query: FilesQuery) -> Files:
 
 def start_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Files:
     """Start the answer of one version. Blocks, except for a `LatestTable` in memory."""
-    for _ in range(MAX_LISTED_AGAIN):
-        snapshot = _find_snapshot(opened, query, body)
-        try:
-            return _start_files(opened, query, body, snapshot)
-        except (CorruptLog, FileReplaced) as error:
-            if not is_worth_another_try(query, snapshot, error):
-                raise
-    return _start_files(opened, query, body, _find_snapshot(opened, query, body))
+    find = partial(_find_snapshot, opened, query, body)
+    use = partial(_start_files, opened, query, body)
+    # A page continues the order of its files.
+    return use(find()) if query.page else from_readable_files(find, use)
 
 
 def _start_files(opened: OpenTable, query: FilesQuery, body: TableQuery, snapshot: Snapshot) -> Files:
@@ -183,20 +177,21 @@ def _start_files(opened: OpenTable, query: FilesQuery, body: TableQuery, snapsho
 def start_changes(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Files:
     """Start the answer of what changed since a version. Blocks."""
     ending_version = query.page.versions[1] if query.page else body.ending_version
-    changes = opened.changes(
+    find = partial(
+        opened.changes,
         start=TimeTravel(version=body.starting_version),
         end=TimeTravel(version=ending_version),
         change_data_feed=False,
         stop=query.stop,
     )
-    chosen, coding = query.negotiate(changes), query.content_coding()
-    chunks = changes.files(
-        query.options(opened, chosen, coding),
+    use = partial(
+        _start_changes,
+        opened,
+        query,
         include_historical_metadata=True,
         include_historical_protocol=body.include_historical_protocol,
     )
-    problems = _hint_problems(changes.snapshot, query.hints)
-    return Files(changes, chunks, chosen, coding, opened.stale, hint_problems=problems)
+    return from_readable_files(find, use)
 
 
 def start_change_feed(opened: OpenTable, query: FilesQuery, parameters: ChangesQuery) -> Files:
@@ -214,14 +209,24 @@ def start_change_feed(opened: OpenTable, query: FilesQuery, parameters: ChangesQ
     else:
         first = TimeTravel(parameters.starting_version, parameters.starting_timestamp_ms)
         last = TimeTravel(parameters.ending_version, parameters.ending_timestamp_ms)
-    changes = opened.changes(start=first, end=last, change_data_feed=True, heading=heading, stop=query.stop)
-    chosen, coding = query.negotiate(changes), query.content_coding()
-    chunks = changes.files(
-        query.options(opened, chosen, coding),
+    find = partial(
+        opened.changes, start=first, end=last, change_data_feed=True, heading=heading, stop=query.stop
+    )
+    use = partial(
+        _start_changes,
+        opened,
+        query,
         include_historical_metadata=parameters.include_historical_metadata,
         include_historical_protocol=parameters.include_historical_protocol,
     )
-    return Files(changes, chunks, chosen, coding, opened.stale)
+    return from_readable_files(find, use)
+
+
+def _start_changes(opened: OpenTable, query: FilesQuery, changes: Changes, **included: bool) -> Files:
+    chosen, coding = query.negotiate(changes), query.content_coding()
+    chunks = changes.files(query.options(opened, chosen, coding), **included)
+    problems = _hint_problems(changes.snapshot, query.hints)
+    return Files(changes, chunks, chosen, coding, opened.stale, hint_problems=problems)
 
 
 def _find_snapshot(opened: OpenTable, query: FilesQuery, body: TableQuery) -> Snapshot:

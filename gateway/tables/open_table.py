@@ -7,7 +7,8 @@ storage that is down.
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypeVar
 
 from msgspec import Struct, field
 
@@ -15,6 +16,7 @@ from gateway import _native
 from gateway._native import Changes, Snapshot, Stop
 from gateway.catalog.catalog import SharedTable
 from gateway.errors import InvalidParameter
+from gateway.protocol.capabilities import ResponseFormat
 from gateway.protocol.queries import TimeTravel
 from gateway.tables.ratified import ManagedTable
 from gateway.tables.rules import rule_of
@@ -26,6 +28,11 @@ log = logging.getLogger("gateway.tables")
 MAX_WARNED = 100
 ANY_AGE_MS = 2**62
 SMALL_METADATA_BYTES = 256 * 1024
+MAX_LISTED_AGAIN = 3
+"""How often a log is listed again that was cleaned up or replaced before its first line."""
+
+Found = TypeVar("Found", Snapshot, Changes)
+R = TypeVar("R")
 
 
 class OpenTable(Struct, frozen=True, eq=False):
@@ -181,6 +188,20 @@ class OpenTable(Struct, frozen=True, eq=False):
             return f"it is enabled from version {on} to version {again.version - 1}"
         return f"it is enabled from version {on}"
 
+    def header(
+        self, snapshot: _native.Snapshot, response_format: ResponseFormat, *, with_version: bool, stop: Stop
+    ) -> bytes:
+        """Return the first two lines of every answer of a version. Blocks if its totals are not known."""
+        self.require_totals(snapshot)
+        return snapshot.header(
+            response_format,
+            with_version=with_version,
+            history_shared=self.shared.history_shared,
+            access=self.shared.access_members,
+            rule=self.rule,
+            stop=stop,
+        )
+
     def require_totals(self, snapshot: _native.Snapshot) -> None:
         """Raise for a snapshot whose first lines cannot be written. This table can read everything."""
 
@@ -324,3 +345,18 @@ def versions_of(read: Snapshot | Changes) -> list[int]:
 def metadata_id_of(read: Snapshot | Changes) -> str:
     """Return the table id of the Delta metadata."""
     return read.table_id if isinstance(read, Snapshot) else read.snapshot.table_id
+
+
+def from_readable_files(find: Callable[[], Found], use: Callable[[Found], R]) -> R:
+    """Return what `use` makes of a version or range, found again where a file of its log is lost. Blocks.
+
+    A damaged checkpoint is ignored from then on, and a log that was cleaned up or replaced is listed again.
+    """
+    for _ in range(MAX_LISTED_AGAIN):
+        found = find()
+        try:
+            return use(found)
+        except (_native.CorruptLog, _native.FileReplaced):
+            if not found.is_lost:
+                raise
+    return use(find())

@@ -170,6 +170,12 @@ impl Changes {
         &self.heading
     }
 
+    /// As [`Snapshot::is_lost`], of the versions that head the answer.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.head.is_lost() || self.heading.is_lost()
+    }
+
     /// The snapshot of the first version.
     #[must_use]
     pub fn head(&self) -> &Arc<Snapshot> {

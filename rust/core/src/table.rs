@@ -341,6 +341,7 @@ mod tests {
     use crate::checkpoint::tests::writer::{Log, parquet, schema};
     use crate::checkpoint::tests::{add_row, metadata_row, protocol_row};
     use crate::log_path;
+    use crate::snapshot::damage::{Form, LATEST, log_with_damage};
 
     /// A log of versions without a checkpoint, and the bytes of its commits.
     pub(super) fn log_of(versions: i64) -> (Log, usize) {
@@ -614,6 +615,21 @@ mod tests {
         assert_eq!(ask(Heading::Start).unwrap().heading_version(), 0);
         assert!(matches!(ask(Heading::Latest), Err(Error::UnsupportedFeature(name)) if name == "tomorrow"));
         assert_eq!(ask(Heading::Start).unwrap().ending_version(), 1);
+    }
+
+    #[test]
+    fn a_range_whose_heading_meets_a_damaged_checkpoint_is_read_again_without_it() {
+        for heading in [Heading::Start, Heading::Latest] {
+            let log = log_with_damage(Form::Sidecar);
+            let cache = Arc::new(ColumnCache::new(1 << 30));
+            let (table, stop) = (Table::new(Storage::local(), log.root().to_owned(), cache), Stop::default());
+            let ask = || table.changes(range_of(LATEST, None, heading), &stop).unwrap();
+            let first = ask();
+            assert!(table.totals(first.heading(), &stop).is_err() && first.is_lost(), "{heading:?}");
+            let again = ask();
+            assert_eq!(table.totals(again.heading(), &stop).unwrap().files as i64, LATEST + 1);
+            assert!(!again.is_lost() && Arc::ptr_eq(&again, &ask()));
+        }
     }
 
     #[test]

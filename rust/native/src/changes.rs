@@ -68,6 +68,11 @@ impl Changes {
     }
 
     #[getter]
+    fn is_lost(&self) -> bool {
+        self.changes.is_lost()
+    }
+
+    #[getter]
     fn snapshot(&self) -> Snapshot {
         Snapshot::new(Arc::clone(&self.table), Arc::clone(self.changes.head()))
     }

@@ -33,6 +33,8 @@ METADATA = {
         "configuration": {},
     }
 }
+CONFIGURATION = {"delta.enableChangeDataFeed": "true"}
+WITH_FEED = {"metaData": METADATA["metaData"] | {"configuration": CONFIGURATION}}
 VERSIONS = 4
 STRINGS = pa.map_(pa.string(), pa.string())
 METADATA_FIELDS = {
@@ -163,9 +165,9 @@ def write_checkpoint(log: Path, version: int, adds: list[dict[str, Any]]) -> Non
     (log / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-@pytest.mark.parametrize("page", [{}, {"maxFiles": 2}])
+@pytest.mark.parametrize("page", [{}, {"maxFiles": 2}, None])
 async def test_a_log_that_is_cleaned_up_during_its_first_answer_is_listed_again(
-    tmp_path: Path, page: dict[str, Any]
+    tmp_path: Path, page: dict[str, Any] | None
 ) -> None:
     write_log(tmp_path)
     log = tmp_path / "_delta_log"
@@ -181,6 +183,11 @@ async def test_a_log_that_is_cleaned_up_during_its_first_answer_is_listed_again(
         response = await started.get(f"{TABLES}/t/version")
         assert response.headers["Delta-Table-Version"] == str(VERSIONS - 1)
         clean_up(log)
+        if page is None:
+            response = await started.get(f"{TABLES}/t/metadata")
+            assert response.status == 200
+            assert f'"numFiles":{VERSIONS + 1}' in await response.text()
+            return
         status, lines = await answer(started, "t", **page)
         assert status == 200
         assert sum("file" in line for line in lines) == page.get("maxFiles", VERSIONS + 1)
@@ -197,11 +204,20 @@ async def serve_with_history(table: Path) -> Client:
     return started
 
 
-def damage_statistics(checkpoint: Path) -> None:
-    """Overwrite the statistics: the sums of the header read other columns."""
+def damaged_checkpoint(root: Path, column_path: str) -> None:
+    """Write a checkpoint of which a column is overwritten, before a commit with all that loads a version."""
+    log = root / "_delta_log"
+    # The checkpoint is opened for its files alone.
+    lines = (PROTOCOL, WITH_FEED, file_action(VERSIONS - 1))
+    (log / f"{VERSIONS - 1:020}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    add = pa.struct([*ADD_FIELDS, ("stats", pa.string())])
+    adds = [{"add": file_action(version)["add"] | {"stats": '{"numRecords":1}'}} for version in range(2)]
+    rows = pa.Table.from_pylist([PROTOCOL, METADATA, *adds], schema=pa.schema([*HEAD_FIELDS, ("add", add)]))
+    checkpoint = log / f"{1:020}.checkpoint.parquet"
+    parquet.write_table(rows, checkpoint)
     row_group = parquet.ParquetFile(checkpoint).metadata.row_group(0)
     columns = [row_group.column(index) for index in range(row_group.num_columns)]
-    (column,) = (column for column in columns if column.path_in_schema == "add.stats")
+    (column,) = (column for column in columns if column.path_in_schema == column_path)
     content = bytearray(checkpoint.read_bytes())
     start = column.dictionary_page_offset or column.data_page_offset
     content[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
@@ -213,22 +229,40 @@ async def test_a_checkpoint_whose_damage_shows_in_the_first_line_gives_way_to_th
     tmp_path: Path, body: dict[str, Any]
 ) -> None:
     write_log(tmp_path)
-    # The heads are in a commit, so the checkpoint is opened for its files alone.
-    last = tmp_path / "_delta_log" / f"{VERSIONS - 1:020}.json"
-    last.write_text(
-        "".join(json.dumps(line) + "\n" for line in (PROTOCOL, METADATA, file_action(VERSIONS - 1)))
-    )
-    add = pa.struct([*ADD_FIELDS, ("stats", pa.string())])
-    adds = [{"add": file_action(version)["add"] | {"stats": '{"numRecords":1}'}} for version in range(2)]
-    rows = pa.Table.from_pylist([PROTOCOL, METADATA, *adds], schema=pa.schema([*HEAD_FIELDS, ("add", add)]))
-    checkpoint = tmp_path / "_delta_log" / f"{1:020}.checkpoint.parquet"
-    parquet.write_table(rows, checkpoint)
-    damage_statistics(checkpoint)
+    # The sums of the header read other columns.
+    damaged_checkpoint(tmp_path, "add.stats")
     started = await serve_with_history(tmp_path)
     try:
         for _ in range(2):
             status, lines = await answer(started, "t", **body)
             assert (status, sum("file" in line for line in lines)) == (200, VERSIONS)
+    finally:
+        await started.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("query", {}),
+        ("query", {"startingVersion": VERSIONS - 1}),
+        ("metadata", None),
+        (f"metadata?version={VERSIONS - 1}", None),
+        (f"changes?startingVersion={VERSIONS - 1}", None),
+        (f"changes?startingVersion={VERSIONS - 1}&includeHistoricalMetadata=true", None),
+    ],
+)
+async def test_a_checkpoint_whose_damage_shows_in_the_sums_of_the_header_gives_way_to_the_commits(
+    tmp_path: Path, path: str, body: dict[str, Any] | None
+) -> None:
+    write_log(tmp_path)
+    damaged_checkpoint(tmp_path, "add.size")
+    started = await serve_with_history(tmp_path)
+    try:
+        for _ in range(2):
+            method = "GET" if body is None else "POST"
+            response = await started.request(method, f"{TABLES}/t/{path}", json=body)
+            _, head, *_ = [orjson.loads(line) for line in (await response.read()).splitlines()]
+            assert (response.status, head["metaData"]["numFiles"]) == (200, VERSIONS)
     finally:
         await started.close()
 

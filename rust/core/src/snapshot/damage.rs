@@ -97,6 +97,14 @@ pub(crate) fn log_of(versions: std::ops::RangeInclusive<i64>) -> Log {
     log
 }
 
+/// A log whose checkpoint has lost some of its files, which the commits have.
+pub(crate) fn log_with_damage(form: Form) -> Log {
+    let log = log_of(0..=LATEST);
+    let names = checkpoint(&log, VERSION, form);
+    damage(&log, names.last().unwrap(), Some(&[0; 100]));
+    log
+}
+
 /// The paths of all files of a version.
 fn files(root: &str, at: TimeTravel) -> Result<BTreeSet<String>> {
     let snapshot = Snapshot::load(&Storage::local(), root, at, None)?;

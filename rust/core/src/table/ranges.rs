@@ -61,6 +61,7 @@ impl Table {
                     && range.starting_version() == start
                     && range.ending_version() == end
                     && range.heading_version() == heading
+                    && !range.is_lost()
             };
             find_kept(&self.ranges, is_wanted, Changes::parts)
         };
