@@ -23,6 +23,8 @@ use crate::storage::Storage;
 
 /// Maximum bytes of collected paths per scan, without the paths of the last commit.
 const SCAN_BYTES: usize = 8 << 20;
+/// How often a version is loaded whose checkpoint turns out to be damaged or deleted.
+const MAX_TRIES: usize = 3;
 
 /// The known fields of removed files.
 #[derive(Debug)]
@@ -141,11 +143,23 @@ impl RemovedFiles {
         else {
             return Ok(());
         };
-        let snapshot = match Snapshot::load(&self.storage, &self.root, TimeTravel::Version(before), None) {
-            Err(Error::VersionNotFound { .. }) => return Ok(()),
-            loaded => loaded?,
-        };
-        let mut missing = self.found.len();
+        let at = TimeTravel::Version(before);
+        for tries_left in (0..MAX_TRIES).rev() {
+            let snapshot = match Snapshot::load(&self.storage, &self.root, at, None) {
+                Err(Error::VersionNotFound { .. }) => break,
+                loaded => loaded?,
+            };
+            match self.find_in(&snapshot) {
+                // Without its damaged checkpoint, or from a new listing.
+                Err(_) if snapshot.is_lost() && tries_left > 0 => {}
+                found => return found,
+            }
+        }
+        Ok(())
+    }
+
+    fn find_in(&mut self, snapshot: &Snapshot) -> Result<()> {
+        let mut missing = self.found.values().filter(|found| found.is_none()).count();
         // The newest first: the first add of a path is the one in force.
         for (batch, _) in snapshot.commit_batches() {
             missing -= self.take_batch(batch);
@@ -156,7 +170,7 @@ impl RemovedFiles {
                     break;
                 }
                 self.stop.check()?;
-                missing -= self.take_batch(&batch?);
+                missing -= self.take_batch(&batch.map_err(|error| snapshot.read_error(error))?);
             }
         }
         Ok(())

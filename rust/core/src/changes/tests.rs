@@ -3,6 +3,7 @@ use std::fmt::Write as _;
 use super::*;
 use crate::checkpoint::tests::writer::{Log, checkpoint_name};
 use crate::column_cache::ColumnCache;
+use crate::snapshot::damage::{FORMS, LATEST, log_with_damage};
 use crate::stop::Stop;
 
 pub(super) const PROTOCOL: &str = r#"{"protocol":{"minReaderVersion":1,"minWriterVersion":4}}"#;
@@ -353,6 +354,16 @@ fn removes_are_completed_from_the_table_before_and_from_the_range_itself() {
     table.remove(&checkpoint_name(1));
     assert!(matches!(removed(&table, ChangeKind::Files, 3), Err(Error::IncompleteRemove(3))));
     assert_eq!(removed(&table, ChangeKind::Files, 4).unwrap(), whole[2..]);
+}
+
+#[test]
+fn removes_are_completed_where_the_checkpoint_before_them_is_damaged() {
+    for form in FORMS {
+        let log = log_with_damage(form);
+        log.write(&commit_name(LATEST + 1), bare_remove("f1").as_bytes());
+        let found = removed(&log, ChangeKind::Files, LATEST + 1);
+        assert_eq!(found.unwrap(), ["f1=10/{}"], "{form:?}");
+    }
 }
 
 #[test]
