@@ -267,7 +267,7 @@ fn head_and_commits(
         if head.segment().version_commit.as_ref() != listing.commits.get(&start) {
             return Err(Error::FileReplaced { file: commit_name(start) });
         }
-        let latest = listing.latest().ok_or_else(Error::no_log)?;
+        let latest = listing.latest().unwrap_or(start);
         range_commits(&listing, start, end.map_or(latest, |end| end.min(latest)))
     };
     let commits = match list() {

@@ -12,7 +12,7 @@
 use crate::actions::{Metadata, Protocol};
 use crate::commit::CommitFile;
 use crate::error::{Error, Result};
-use crate::log_path::log_file_path;
+use crate::log_path::{commit_name, log_file_path};
 use crate::segment::{Listing, check_listed};
 use crate::storage::{LogFileEntry, Storage};
 
@@ -54,6 +54,8 @@ pub struct History {
     /// All versions that can be rebuilt and have their commit, ascending.
     commits: Vec<Commit>,
     in_commit: Option<InCommitTimestamps>,
+    /// The latest version, whose commit may be gone.
+    latest: i64,
 }
 
 #[derive(Debug)]
@@ -69,6 +71,7 @@ impl History {
     pub fn read(storage: &Storage, root: &str, protocol: &Protocol, metadata: &Metadata) -> Result<Self> {
         let listing = Listing::read(storage, root, 0)?;
         let earliest = listing.earliest().ok_or_else(Error::no_log)?;
+        let latest = listing.latest().unwrap_or(earliest);
         let commits = listing
             .timestamps_ms(i64::MAX)
             .zip(listing.commits.values())
@@ -76,7 +79,7 @@ impl History {
             .map(|((version, modified_ms), file)| Commit { version, file: file.clone(), modified_ms })
             .collect();
         let in_commit = InCommitTimestamps::of(protocol, metadata);
-        Ok(Self { storage: storage.clone(), root: root.to_owned(), commits, in_commit })
+        Ok(Self { storage: storage.clone(), root: root.to_owned(), commits, in_commit, latest })
     }
 
     /// Returns an error if the listing lacks the commit of a version that was known before, and the commit is still there.
@@ -168,7 +171,10 @@ impl History {
     }
 
     fn out_of_range(&self, requested_ms: i64) -> Result<Error> {
-        let Some(last) = self.commits.len().checked_sub(1) else { return Ok(Error::no_log()) };
+        let Some(last) = self.commits.len().checked_sub(1) else {
+            // The log is there: cleanup left its checkpoint alone.
+            return Ok(Error::FileNotFound { file: commit_name(self.latest) });
+        };
         Ok(Error::TimestampOutOfRange { requested_ms, earliest_ms: self.at(0)?, latest_ms: self.at(last)? })
     }
 }
@@ -208,7 +214,6 @@ pub(crate) fn no_in_commit_timestamp(file: &str) -> Error {
 mod tests {
     use super::*;
     use crate::checkpoint::tests::writer::Log;
-    use crate::log_path::commit_name;
 
     /// Commits from `first` on, by modification time and in-commit timestamp.
     fn log_of(first: i64, commits: &[(u64, Option<i64>)]) -> Log {
@@ -357,5 +362,18 @@ mod tests {
         assert_eq!(history.version_at_or_after(0).unwrap(), 5);
         assert!(is_out_of_range(&history.version_at_or_before(1500)));
         assert_eq!(history.timestamp_ms(4).unwrap(), None);
+    }
+
+    #[test]
+    fn a_log_without_commits_lacks_the_one_of_its_version() {
+        let log = Log::new();
+        log.write("00000000000000000005.checkpoint.parquet", "x");
+        let history = history(&log, &[]);
+        for found in
+            [history.version_at_or_after(0), history.version_at_or_before(9), history.version_as_of(9)]
+        {
+            let error = found.unwrap_err();
+            assert!(matches!(&error, Error::FileNotFound { file } if *file == commit_name(5)), "{error:?}");
+        }
     }
 }

@@ -120,12 +120,13 @@ impl Listing {
         commit.max(checkpoint)
     }
 
-    /// The earliest version that the listed files rebuild.
+    /// The earliest version that the listed files rebuild; that of a damaged checkpoint if there is no other start.
     pub(crate) fn earliest(&self) -> Option<i64> {
         if self.from == 0 && self.commits.contains_key(&0) {
             return Some(0);
         }
-        self.checkpoints.first_key_value().map(|(version, _)| *version)
+        let first = self.checkpoints.first_key_value().or_else(|| self.damaged.first_key_value());
+        first.map(|(version, _)| *version)
     }
 
     /// Returns the segment without damaged checkpoints, or with them if nothing else rebuilds the version: a read of

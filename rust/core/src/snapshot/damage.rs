@@ -9,6 +9,7 @@ use super::tests::each_live_batch;
 use super::*;
 use crate::checkpoint::tests::writer::{Log, UUID, parquet, schema};
 use crate::checkpoint::tests::{metadata_row, protocol_row};
+use crate::history::History;
 use crate::log_path::{commit_name, log_file_path};
 
 /// The version of the damaged checkpoint.
@@ -197,6 +198,24 @@ fn where_commits_are_gone_the_error_names_the_damaged_file() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_that_nothing_replaces_is_the_start_of_the_log() {
+    for form in FORMS {
+        let log = log_of(1..=LATEST);
+        let name = checkpoint(&log, VERSION, form).pop().unwrap();
+        damage(&log, &name, Some(b"nonsense"));
+        assert!(files(log.root(), TimeTravel::Latest).is_err());
+        let error = files(log.root(), TimeTravel::Version(VERSION - 1)).unwrap_err();
+        assert!(
+            matches!(error, Error::VersionNotFound { earliest: VERSION, latest: LATEST, .. }),
+            "{form:?} {error:?}"
+        );
+        let (storage, metadata) = (Storage::local(), Metadata::default());
+        let history = History::read(&storage, log.root(), &Protocol::default(), &metadata).unwrap();
+        assert_eq!(history.version_at_or_after(0).unwrap(), VERSION, "{form:?}");
     }
 }
 
