@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::predicate::{BoundRule, HintProblem, Hints, PartitionVerdicts, Predicate, PruneCounts, Scope};
 use crate::scan::{Scan, ScanOptions, Selected};
+use crate::schema::StructType;
 use crate::snapshot::Snapshot;
 
 /// Maximum number of example paths.
@@ -40,15 +41,17 @@ pub struct Explanation {
 
 /// Evaluates the conditions on every live file of the version that is within the rule.
 pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints, rule: Option<Arc<BoundRule>>) -> Result<Explanation> {
-    let (predicate, problems) = Predicate::of_table(snapshot.metadata(), hints);
-    let conjuncts = predicate.conjuncts().iter().map(|conjunct| ExplainedConjunct {
+    let metadata = snapshot.metadata();
+    let schema = StructType::of(metadata).unwrap_or_default();
+    let (predicate, problems, conjuncts) = Predicate::explained(hints, &schema, &metadata.partition_columns);
+    let described = conjuncts.iter().map(|conjunct| ExplainedConjunct {
         text: conjunct.text.clone(),
         columns: conjunct.columns.clone(),
         scope: conjunct.scope,
         drops: 0,
         dropped_examples: Vec::new(),
     });
-    let mut explanation = Explanation { problems, conjuncts: conjuncts.collect(), ..Explanation::default() };
+    let mut explanation = Explanation { problems, conjuncts: described.collect(), ..Explanation::default() };
     let mut scan = Scan::new(Arc::clone(snapshot), None, ScanOptions { rule, ..ScanOptions::everything() })?;
     // Verdicts are remembered by plan, so each condition has its own.
     let mut verdicts: Vec<PartitionVerdicts> = Vec::new();
@@ -59,7 +62,7 @@ pub fn explain(snapshot: &Arc<Snapshot>, hints: &Hints, rule: Option<Arc<BoundRu
         let mut counts = PruneCounts::default();
         let kept = predicate.select(&batch.files, &batch.stats, rows.clone(), &mut verdicts[0], &mut counts);
         explanation.kept += kept.len() as u64;
-        let described = explanation.conjuncts.iter_mut().zip(predicate.conjuncts());
+        let described = explanation.conjuncts.iter_mut().zip(&conjuncts);
         for ((explained, conjunct), verdicts) in described.zip(&mut verdicts[1..]) {
             let kept = predicate.kept_by(conjunct, &batch.files, &batch.stats, &rows, verdicts);
             explained.drops += (rows.len() - kept.len()) as u64;

@@ -136,7 +136,6 @@ pub struct PruneCounts {
 pub struct Predicate {
     columns: Vec<BoundColumn>,
     whole: Plan,
-    conjuncts: Vec<Conjunct>,
     key: PredicateKey,
 }
 
@@ -144,12 +143,7 @@ impl Predicate {
     /// Returns a predicate that keeps every file.
     #[must_use]
     pub fn keep_all() -> Self {
-        Self {
-            columns: Vec::new(),
-            whole: Plan::new(Bound::Always, &[]),
-            conjuncts: Vec::new(),
-            key: PredicateKey::default(),
-        }
+        Self { columns: Vec::new(), whole: Plan::new(Bound::Always, &[]), key: PredicateKey::default() }
     }
 
     /// Binds hints to the columns of a table. An unusable hint is a problem and prunes nothing.
@@ -182,42 +176,33 @@ impl Predicate {
         schema: &StructType,
         partition_columns: &[String],
     ) -> (Self, Vec<HintProblem>) {
-        let mut binder = Binder::new(schema, partition_columns);
-        let mut problems = Vec::new();
-        let mut bound = Vec::new();
-        for (hint, parsed) in parse(hints) {
-            let problem = |reason| HintProblem { hint: hint.clone(), reason };
-            match parsed {
-                Ok(expression) => {
-                    for conjunct in expression.into_conjuncts() {
-                        bound.push((conjunct.to_string(), binder.bind(&conjunct, false)));
-                    }
-                    problems.extend(std::mem::take(&mut binder.reasons).into_iter().map(problem));
-                }
-                Err(reason) => {
-                    bound.push((String::new(), Bound::Undecided));
-                    problems.push(problem(reason));
-                }
-            }
-        }
-        let predicate = Self::of(binder.columns, bound, hints.key());
-        if predicate.whole.is_capped {
+        Self::of(BoundHints::new(hints, schema, partition_columns), hints)
+    }
+
+    /// Binds hints, and each of their conditions by itself, in their order. A body of hints may have a hundred thousand
+    /// conditions: no query makes their plans.
+    #[must_use]
+    pub fn explained(
+        hints: &Hints,
+        schema: &StructType,
+        partition_columns: &[String],
+    ) -> (Self, Vec<HintProblem>, Vec<Conjunct>) {
+        let bound = BoundHints::new(hints, schema, partition_columns);
+        let conjuncts = bound.conjuncts();
+        let (predicate, problems) = Self::of(bound, hints);
+        (predicate, problems, conjuncts)
+    }
+
+    fn of(bound: BoundHints, hints: &Hints) -> (Self, Vec<HintProblem>) {
+        let BoundHints { columns, conditions, mut problems } = bound;
+        let whole = Bound::And(conditions.into_iter().map(|(_, bound)| bound).collect());
+        let whole = Plan::new(whole, &columns);
+        if whole.is_capped {
             let reason = format!("of more than {} conditions the last prune nothing", plan::MAX_LEAVES);
             problems.push(HintProblem { hint: "all hints".into(), reason });
         }
         problems.truncate(MAX_PROBLEMS);
-        (predicate, problems)
-    }
-
-    fn of(columns: Vec<BoundColumn>, bound: Vec<(String, Bound)>, key: PredicateKey) -> Self {
-        let conjuncts = bound
-            .iter()
-            .filter(|(text, _)| !text.is_empty())
-            .map(|(text, bound)| Conjunct::new(text.clone(), bound.clone(), &columns))
-            .collect();
-        let whole = Bound::And(bound.into_iter().map(|(_, bound)| bound).collect());
-        let whole = Plan::new(whole, &columns);
-        Self { columns, whole, conjuncts, key }
+        (Self { columns, whole, key: hints.key() }, problems)
     }
 
     /// The key of the hints.
@@ -241,12 +226,6 @@ impl Predicate {
     #[must_use]
     pub fn needs_stats(&self) -> bool {
         !self.whole.stats_columns().is_empty()
-    }
-
-    /// Returns the conditions in the order of the hints.
-    #[must_use]
-    pub fn conjuncts(&self) -> &[Conjunct] {
-        &self.conjuncts
     }
 
     /// Returns whether partition values alone may drop a file, so that [`Self::keep_tuple`] is useful.
@@ -376,6 +355,45 @@ fn parse(hints: &Hints) -> Vec<(String, Result<Expression, String>)> {
     sql.map(|(index, text)| (format!("predicateHints[{index}]"), parse::sql::parse(text)))
         .chain(json)
         .collect()
+}
+
+/// Hints whose conditions are bound to columns.
+struct BoundHints {
+    columns: Vec<BoundColumn>,
+    /// Without an expression for a hint that cannot be parsed.
+    conditions: Vec<(Option<Expression>, Bound)>,
+    problems: Vec<HintProblem>,
+}
+
+impl BoundHints {
+    fn new(hints: &Hints, schema: &StructType, partition_columns: &[String]) -> Self {
+        let mut binder = Binder::new(schema, partition_columns);
+        let (mut conditions, mut problems) = (Vec::new(), Vec::new());
+        for (hint, parsed) in parse(hints) {
+            let problem = |reason| HintProblem { hint: hint.clone(), reason };
+            match parsed {
+                Ok(expression) => {
+                    for conjunct in expression.into_conjuncts() {
+                        let bound = binder.bind(&conjunct, false);
+                        conditions.push((Some(conjunct), bound));
+                    }
+                    problems.extend(std::mem::take(&mut binder.reasons).into_iter().map(problem));
+                }
+                Err(reason) => {
+                    conditions.push((None, Bound::Undecided));
+                    problems.push(problem(reason));
+                }
+            }
+        }
+        Self { columns: binder.columns, conditions, problems }
+    }
+
+    fn conjuncts(&self) -> Vec<Conjunct> {
+        let conjunct = |(expression, bound): &(Option<Expression>, Bound)| {
+            expression.as_ref().map(|found| Conjunct::new(found.to_string(), bound.clone(), &self.columns))
+        };
+        self.conditions.iter().filter_map(conjunct).collect()
+    }
 }
 
 impl Conjunct {

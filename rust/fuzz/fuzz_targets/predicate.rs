@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
         Hints { sql: text.lines().map(str::to_owned).collect(), json: None }
     };
     let (schema, columns, batch) = &*TABLE;
-    let (predicate, problems) = Predicate::bind(&hints, schema, columns);
+    let (predicate, problems, conjuncts) = Predicate::explained(&hints, schema, columns);
     for problem in &problems {
         assert!(problem.reason.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '), "{problem:?}");
     }
@@ -64,7 +64,7 @@ fuzz_target!(|data: &[u8]| {
     }
     // Beyond the maximum number of conditions the last ones prune nothing together, but each prunes alone.
     let all_count = problems.is_empty();
-    for conjunct in predicate.conjuncts().iter().filter(|_| all_count) {
+    for conjunct in conjuncts.iter().filter(|_| all_count) {
         let verdicts = &mut PartitionVerdicts::default();
         let alone = predicate.kept_by(conjunct, batch, &StatsCache::transient(), &rows, verdicts);
         assert!(

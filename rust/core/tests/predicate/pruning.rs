@@ -534,9 +534,10 @@ fn a_predicate_of_too_many_conditions_is_capped_with_a_problem() {
 #[test]
 fn both_kinds_of_hints_must_hold() {
     let json = r#"{"op":"lessThan","children":[{"op":"column","name":"A","valueType":"int"},{"op":"literal","value":"9","valueType":"int"}]}"#;
-    let (predicate, found) = problems(&[("a", "long")], &["a > 1"], Some(json));
+    let hints = Hints { sql: vec!["a > 1".into()], json: Some(json.into()) };
+    let (predicate, found, conjuncts) = Predicate::explained(&hints, &schema(&[("a", "long")]), &[]);
     assert_eq!(found, []);
-    let texts: Vec<_> = predicate.conjuncts().iter().map(|conjunct| &*conjunct.text).collect();
+    let texts: Vec<_> = conjuncts.iter().map(|conjunct| &*conjunct.text).collect();
     assert_eq!(texts, ["`a` > 1", "`A` < 9"]);
     for (bound, kept) in [(1, false), (2, true), (8, true), (9, false)] {
         let stats = json!({"numRecords": 1, "minValues": {"a": bound}, "maxValues": {"a": bound}});
@@ -553,9 +554,8 @@ fn conjuncts_have_their_scope() {
     let inner =
         r#"{"type":"struct","fields":[{"name":"b","type":"decimal(10,2)","nullable":true,"metadata":{}}]}"#;
     let schema = schema(&[("p", "long"), ("a", "double"), ("s", inner)]);
-    let (predicate, _) = Predicate::bind(&hints, &schema, &["p".to_owned()]);
-    let conjuncts: Vec<_> =
-        predicate.conjuncts().iter().map(|one| (one.scope, one.columns.join(", "))).collect();
+    let (predicate, _, conjuncts) = Predicate::explained(&hints, &schema, &["p".to_owned()]);
+    let conjuncts: Vec<_> = conjuncts.iter().map(|one| (one.scope, one.columns.join(", "))).collect();
     assert_eq!(
         conjuncts,
         [
