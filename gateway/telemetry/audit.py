@@ -123,8 +123,11 @@ class AuditLog:
             async with asyncio.timeout(timeout_seconds):
                 return await done
         except TimeoutError:
-            # The next record would wait as long. The end of the hanging write reports the recovery.
-            self._failed(f"a record takes longer than {timeout_seconds:g} s")
+            with self._wake:
+                # After a stop of this process it may be written, and no write to come reports a recovery.
+                if any(waiting is tell for _, waiting in self._queue):
+                    # The next record would wait as long. The end of the hanging write reports the recovery.
+                    self._failed(f"a record takes longer than {timeout_seconds:g} s")
             return False
 
     def write(self, *lines: bytes, timeout_seconds: float) -> bool:
@@ -185,7 +188,7 @@ class AuditLog:
         while batch := self._next_batch():
             # A full disk may take a part of a batch. Only the rest is written again.
             written = self._append([line for line, _ in batch])
-            self._finish(batch[:written])
+            self._finish(batch[:written], is_whole=written == len(batch))
             if written < len(batch):
                 with self._wake:
                     waiting = [tell for _, tell in self._queue if tell is not None]
@@ -212,12 +215,15 @@ class AuditLog:
         fitting = sum(1 for _ in takewhile(select.PIPE_BUF.__ge__, ends))
         return batch[: max(1, fitting)]
 
-    def _finish(self, batch: list[tuple[bytes, Tell | None]]) -> None:
+    def _finish(self, batch: list[tuple[bytes, Tell | None]], *, is_whole: bool) -> None:
         with self._wake:
             for _ in batch:
                 line, _ = self._queue.popleft()
                 self._held_bytes -= len(line)
             self.counts.written += len(batch)
+            if is_whole and not self.healthy:
+                self.healthy = True
+                self._on_recovery("the audit log is written again")
         for _, tell in batch:
             if tell is not None:
                 tell(True)
@@ -242,9 +248,6 @@ class AuditLog:
                 self._failed("the disk took only a part of it")
                 return whole
             whole += 1
-        if not self.healthy:
-            self.healthy = True
-            self._on_recovery("the audit log is written again")
         return whole
 
     @contextmanager

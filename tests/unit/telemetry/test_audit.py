@@ -8,6 +8,7 @@ import json
 import os
 import resource
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -268,6 +269,20 @@ async def test_a_write_that_hangs_is_a_failure_until_it_ends(tmp_path):
     assert await log.written(b"short\n", timeout_seconds=300)
     log.close()
     os.close(reader)
+
+
+async def test_a_stop_of_the_process_is_no_failure_of_a_record_that_is_written(tmp_path):
+    said: list[str] = []
+    log = AuditLog(tmp_path / "audit.jsonl", on_trouble=said.append)
+    waits = asyncio.ensure_future(log.written(record().line(), timeout_seconds=0.05))
+    await asyncio.sleep(0)
+    # The event loop stands still until the time is over; the thread goes on.
+    wait_until(lambda: log.counts.written == 1)
+    time.sleep(0.1)  # noqa: ASYNC251
+    await waits
+    assert (log.healthy, said) == (True, [])
+    assert await log.written(record().line(), timeout_seconds=300)
+    log.close()
 
 
 def test_several_writers_share_a_file_without_tearing_lines(tmp_path):
