@@ -41,11 +41,11 @@ class Replicas:
         if self._beat_at_seconds is None or now_seconds - self._beat_at_seconds >= BEAT_SECONDS:
             self._beat(database)
             self._beat_at_seconds = now_seconds
-        since_ms = NOW_MS - int(LIVE_SECONDS * 1000)
+        live_ms = int(LIVE_SECONDS * 1000)
+        # Where the clock was ahead, the row of a replica that has ended has a time to come.
+        is_live = REPLICAS.c.beat_ms.between(NOW_MS - live_ms, NOW_MS + live_ms)
         with database.statement() as connection:
-            live = connection.scalars(
-                select(REPLICAS.c.id).where(REPLICAS.c.beat_ms >= since_ms).order_by(REPLICAS.c.id)
-            ).all()
+            live = connection.scalars(select(REPLICAS.c.id).where(is_live).order_by(REPLICAS.c.id)).all()
         if self._own_id in live:
             self.rank = ReplicaRank(live.index(self._own_id), len(live))
 

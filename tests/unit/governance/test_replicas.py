@@ -64,6 +64,19 @@ def test_replicas_join_leave_and_come_back(postgresql: PostgresqlServer) -> None
             assert {row.id for row in connection.execute(REPLICAS.select())} == {"a", "c"}
 
 
+def test_a_replica_that_ended_before_the_clock_went_back_does_not_count(postgresql: PostgresqlServer) -> None:
+    with opened(postgresql.place(postgresql.new_database())) as database:
+        ended, one, two = (Replicas(own_id) for own_id in "abc")
+        for replica in (ended, one, two):
+            replica.read(database)
+        for own_id in "abc":
+            age(database, own_id, -3600)
+        for replica in (one, two, one):
+            replica._beat_at_seconds = None
+            replica.read(database)
+        assert [replica.rank for replica in (one, two)] == [ReplicaRank(0, 2), ReplicaRank(1, 2)]
+
+
 def test_a_database_that_fails_leaves_the_share_as_it_is(postgresql: PostgresqlServer) -> None:
     with opened(postgresql.place(postgresql.new_database())) as database:
         one, two = Replicas("a"), Replicas("b")
