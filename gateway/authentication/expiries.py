@@ -43,13 +43,15 @@ class Expiries:
         )
         return {name: end for end, name in heapq.nsmallest(MOST_REPORTED, soon)}
 
-    def _ends(self, holders: Iterable[Holder]) -> dict[str, float]:
-        """Return the ends of recipients whose credentials all end, and have not ended."""
-        now_ms, last = self._now_ms(), dict[str, float]()
+    @staticmethod
+    def _ends(holders: Iterable[Holder]) -> dict[str, float]:
+        """Return the last ends of recipients whose credentials all end."""
+        last = dict[str, float]()
         for holder in holders:
             ends_ms = [token.expires_ms for token in holder.credentials if not token.is_forbidden]
             ends_ms += (secret.expires_ms for client in holder.clients for secret in client.secrets)
-            live_ms = [end_ms for end_ms in ends_ms if end_ms is not None and end_ms > now_ms]
-            if live_ms and None not in ends_ms:
-                last[holder.recipient.name] = max(live_ms) / 1000
+            known_ms = [end_ms for end_ms in ends_ms if end_ms is not None]
+            # Those in the past, too: the clock may be ahead now.
+            if known_ms and len(known_ms) == len(ends_ms):
+                last[holder.recipient.name] = max(known_ms) / 1000
         return last
