@@ -32,6 +32,8 @@ log = logging.getLogger("gateway.serving")
 RETRY_SECONDS = 1.0
 LOCK_SECONDS = 0.5
 """Time to wait for the lock of another process, which may be stopped while it holds the lock."""
+IDLE_SECONDS = 60.0
+"""A file is closed after this time without records: rotated and deleted, it keeps its space until then."""
 BATCH_RECORDS = 512
 RECORD_BYTES = 2048
 """Space of the queue for each record: three times the size of a usual one."""
@@ -200,13 +202,14 @@ class AuditLog:
         with self._wake:
             self.counts.dropped += len(self._queue)
             self._queue.clear()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        self._let_go()
 
     def _next_batch(self) -> list[tuple[bytes, Tell | None]]:
+        while not self._is_awake():
+            # The reader of a pipe would see its end.
+            if self._is_regular:
+                self._let_go()
         with self._wake:
-            while not self._queue and not self._closing:
-                self._wake.wait()
             batch = list(islice(self._queue, BATCH_RECORDS))
         if self._is_regular:
             return batch
@@ -214,6 +217,11 @@ class AuditLog:
         ends = accumulate(len(line) for line, _ in batch)
         fitting = sum(1 for _ in takewhile(select.PIPE_BUF.__ge__, ends))
         return batch[: max(1, fitting)]
+
+    def _is_awake(self) -> bool:
+        """Wait for a record or the end; False: there is none for a while."""
+        with self._wake:
+            return self._wake.wait_for(lambda: bool(self._queue) or self._closing, IDLE_SECONDS)
 
     def _finish(self, batch: list[tuple[bytes, Tell | None]], *, is_whole: bool) -> None:
         with self._wake:
@@ -288,11 +296,16 @@ class AuditLog:
     def _open(self) -> int:
         if self._descriptor is not None and self._same_file(self._descriptor):
             return self._descriptor
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._let_go()
         self._descriptor, self._end_bytes = self._opened(), 0
         return self._descriptor
+
+    def _let_go(self) -> None:
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            # Whatever it reports, it is closed.
+            with suppress(OSError):
+                os.close(descriptor)
 
     def _opened(self) -> int:
         flags = os.O_CREAT | os.O_APPEND | os.O_CLOEXEC

@@ -80,6 +80,26 @@ def test_a_renamed_file_is_left_and_a_new_one_begun(tmp_path):
     assert b"after" in path.read_bytes()
 
 
+def test_a_file_that_is_rotated_and_deleted_is_closed_without_a_further_record(tmp_path, monkeypatch):
+    monkeypatch.setattr("gateway.telemetry.audit.IDLE_SECONDS", 0.02)
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    log.put(record(request_id="before").line())
+    wait_until(lambda: log.counts.written == 1)
+    path.rename(tmp_path / "audit.1")
+    (tmp_path / "audit.1").unlink()
+    wait_until(lambda: not any(str(tmp_path) in target for target in open_files()))
+    log.put(record(request_id="after").line())
+    wait_until(lambda: path.exists() and b"after" in path.read_bytes())
+    log.close()
+
+
+def open_files():
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            yield str(descriptor.readlink())
+
+
 def test_a_full_disk_is_logged_once_and_dropped_records_are_counted():
     said = []
     log = AuditLog(Path("/dev/full"), queue_records=5, on_trouble=said.append)
