@@ -166,9 +166,10 @@ class RecipientChanges(RecordedDatabase):
                 )
 
     def _earliest_ms(self) -> int:
-        """Return the time from which an old token's remaining life counts.
+        """Return the time from which an old token's remaining life counts, and an age.
 
-        The clock of an operator's machine may be ahead: by the clocks of servers that life would be longer.
+        The clock of an operator's machine may be ahead: by the clocks of servers that life would be longer,
+        and what has not ended would be deleted.
         """
         server_ms = self.database.server_now_ms()
         return self.now_ms() if server_ms is None else min(self.now_ms(), server_ms)

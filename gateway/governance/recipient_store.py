@@ -365,7 +365,7 @@ class RecipientDatabase(RecipientChanges):
             return 0
         if not 0 <= seconds <= MAX_LIFE_SECONDS:
             raise RecipientError(f"an age: expected 0 to {MAX_LIFE_SECONDS} seconds")
-        before_ms = self.now_ms() - seconds * 1000
+        before_ms = self._earliest_ms() - seconds * 1000
         return connection.execute(delete(column.table).where(column <= before_ms)).rowcount
 
     def allow(self, name: str, networks: Sequence[str]) -> RecipientRecord:

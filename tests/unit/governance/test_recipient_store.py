@@ -39,6 +39,7 @@ from gateway.governance.recipient_records import (
 )
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.stored_recipients import DatabaseReader
+from gateway.times import epoch_ms
 
 
 def live_hashes(record, now_ms):
@@ -417,6 +418,19 @@ def test_tokens_expired_for_long_enough_are_purged_and_no_live_ones(database, cl
     for seconds in (-1, MAX_LIFE_SECONDS + 1):
         with pytest.raises(RecipientError, match="an age"):
             database.purge(tokens_expired_for_seconds=seconds)
+
+
+def test_a_machine_whose_clock_is_ahead_purges_nothing_that_lives_by_the_clock_of_the_server(
+    postgresql, clock
+):
+    clock.now_ms = epoch_ms()
+    with RecipientDatabase(postgresql.place(postgresql.new_database()), now_ms=clock) as database:
+        database.add("alice", NewToken(3600))
+        clock.now_ms += 30 * 86_400_000
+        assert database.purge(tokens_expired_for_seconds=0, history_older_than_seconds=3600) == PurgedRows(
+            0, 0
+        )
+        assert len(database.show("alice").tokens) == 1
 
 
 def test_to_look_waits_for_no_change_and_makes_no_database(database, place, clock, postgresql, tmp_path):
