@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T_co = TypeVar("T_co", covariant=True)
 
+READS_AT_ONCE = 16
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerReload:
@@ -84,6 +86,8 @@ class Administration:
     """
     changes: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
     """Held by the request that changes the database. SQLite polls for its own lock, which starves writers."""
+    reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READS_AT_ONCE), repr=False)
+    """Held by requests that read it: while it hangs, they leave threads to the metrics and to reloads."""
 
 
 ADMINISTRATION = web.AppKey("administration", Administration)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 D = TypeVar("D", bound=RecordedDatabase)
 
 WAIT_SECONDS = 30.0
-"""Of a change for the changes of earlier requests."""
+"""Of a change for those of earlier requests, and of a reading for many."""
 ANY = "*"
 """What a client sends to change a record in any state."""
 _TAG = re.compile(r'"([0-9]{1,18})"')
@@ -87,7 +87,8 @@ class Call:
     ) -> T:
         """Return the result of `work` on a new connection to the database, in a thread.
 
-        Changes run one after the other. Raises TimeoutError if earlier ones take too long.
+        Changes run one after the other, and few readings at once. Raises TimeoutError if earlier ones take
+        too long.
         """
         opener = partial(self.administration.open_database, self.acting, create=create, read_only=read_only)
         return await self._run(opener, work, read_only=read_only)
@@ -126,18 +127,16 @@ class Call:
                     return work(database)
                 return work(database.based_on(LastChange(*self.subject, self.seen)))
 
-        if read_only:
-            return await asyncio.to_thread(run)
-        changes = self.administration.changes
+        turn = self.administration.reads if read_only else self.administration.changes
         try:
             async with asyncio.timeout(WAIT_SECONDS):
-                await changes.acquire()
+                await turn.acquire()
         except TimeoutError:
-            raise TimeoutError("earlier changes did not end") from None
+            raise TimeoutError("earlier requests did not end") from None
         try:
             return await asyncio.to_thread(run)
         finally:
-            changes.release()
+            turn.release()
 
     def _named(self, part: str) -> str:
         return self.names[part] if part in self.names else self.request.match_info[part]

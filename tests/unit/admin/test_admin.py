@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.admin.administration import ADMINISTRATION, Administration, ReloadResult, WorkerReload
+from gateway.admin.administration import (
+    ADMINISTRATION,
+    READS_AT_ONCE,
+    Administration,
+    ReloadResult,
+    WorkerReload,
+)
 from gateway.admin.app import create_admin_app
 from gateway.admin.middlewares import answer_database_errors
 from gateway.authentication.credential_table import token_hash
@@ -429,6 +437,26 @@ async def test_a_change_waits_a_bounded_time_for_earlier_ones_and_a_read_not_at_
         assert refused["errorCode"] == "TEMPORARILY_UNAVAILABLE"
         await answer(await client.get("/recipients/alice"), 200)
     await answer(await client.post("/recipients", json={"name": "bob"}), 201)
+
+
+async def test_readings_of_a_database_that_hangs_leave_threads_to_the_metrics(aiohttp_client, open_database):
+    hangs = threading.Event()
+
+    def hanging(actor, **options):
+        hangs.wait()
+        return open_database(actor, **options)
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(READS_AT_ONCE + 1))
+    open_database("t", create=True).close()
+    made = replace(administration(open_database), open_database=hanging)
+    client = await aiohttp_client(create_admin_app(made), headers={"Authorization": f"Bearer {TOKEN}"})
+    readings = [asyncio.ensure_future(client.get("/recipients")) for _ in range(2 * READS_AT_ONCE)]
+    try:
+        await asyncio.sleep(0.2)
+        assert (await asyncio.wait_for(client.get("/metrics"), 20)).status == 200
+    finally:
+        hangs.set()
+    assert [response.status for response in await asyncio.gather(*readings)] == [200] * 2 * READS_AT_ONCE
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
