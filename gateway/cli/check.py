@@ -16,6 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -313,16 +314,23 @@ def read_recipients(config: Config) -> Mapping[str, str]:
     if not config.has_database:
         return {}
     # A configuration without a database is checked sooner.
+    from gateway.database.changes import CHANNEL  # noqa: PLC0415
+    from gateway.database.engine import Database  # noqa: PLC0415
     from gateway.database.migration import check_creatable, check_not_taken_over, check_writable  # noqa: PLC0415
     from gateway.governance.stored_recipients import read_once  # noqa: PLC0415
 
+    place = config.database_place
     try:
         try:
-            check_writable(config.database_place)
-            return read_once(config.database_place).unreadable
+            check_writable(place)
+            if place.path is None:
+                # As a server does, which a standby refuses.
+                with closing(Database(place)) as database:
+                    database.listen(CHANNEL)
+            return read_once(place).unreadable
         except DatabaseMissing:
             # The first start makes it.
-            check_creatable(config.database_place)
+            check_creatable(place)
         if config.database_source is None:
             return {}
         check_not_taken_over(config.database_source)

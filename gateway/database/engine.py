@@ -32,6 +32,10 @@ EXTRA_MISSING = (
     "pip install 'delta-sharing-gateway[postgresql]'"
 )
 
+STANDBY = (
+    "its server is a standby: name the one that takes changes, or all and target_session_attrs=read-write"
+)
+
 NOW_MS = cast(func.extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
 """The time of PostgreSQL's server, also within a transaction."""
 
@@ -133,12 +137,16 @@ class Database:
             driver.answer_seconds = seconds
 
     def listen(self, channel: str) -> None:
-        """Receive notifications. Does nothing where a pooler is between: another client would receive them.
+        """Receive notifications, except where a pooler is between: another client would receive them.
 
-        Raises DatabaseError.
+        Raises DatabaseError, also for a standby, whose state may be older.
         """
-        if not self.is_sqlite and not self.driver.is_pooled:
-            with self.statement() as connection:
+        if self.is_sqlite:
+            return
+        with self.statement() as connection:
+            if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar_one():
+                raise DatabaseUnusable(STANDBY)
+            if not self.driver.is_pooled:
                 connection.exec_driver_sql(f"LISTEN {channel}")
 
     @contextmanager

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 from gateway.config import Config
+from gateway.database.errors import DatabaseError
 from gateway.errors import Unavailable
 from gateway.governance.credential_store import configured_names
 from gateway.governance.recipient_records import ChangeRecord
@@ -26,6 +28,11 @@ AUDIT_SECONDS = 2.0
 EMPTY = (
     "%s has no recipient and no share yet. If it should have some, it is not the database that had them: "
     "look at gateway.database and gateway.recipientsDatabase"
+)
+
+NO_CHANGES = (
+    "the database takes no changes, such as revocations: its server is a standby, or its transactions are "
+    "read-only by default"
 )
 
 
@@ -125,10 +132,17 @@ def change_problems(config: Config) -> Iterator[str]:
     """Iterate over the reason why the database of a configuration can be read and not changed, if any."""
     if not config.has_database:
         return
+    from gateway.database.engine import Database  # noqa: PLC0415 - as above
     from gateway.database.migration import change_problem  # noqa: PLC0415 - as above
 
-    if (problem := change_problem(config.database_place)) is not None:
+    place = config.database_place
+    if (problem := change_problem(place)) is not None:
         yield problem
+    if place.path is None:
+        # One that cannot be reached is a problem of the start.
+        with suppress(DatabaseError), closing(Database(place)) as database:
+            if not database.takes_changes():
+                yield NO_CHANGES
 
 
 def database_problem(config: Config) -> str | None:

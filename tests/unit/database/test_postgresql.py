@@ -7,11 +7,13 @@ import secrets
 import socket
 import threading
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from urllib.parse import quote
 
 import pytest
 from support.gateway_app import Clock
 from support.postgresql_server import running as postgresql_running
+from support.waiting import wait_until
 
 from gateway.cli.check import read_recipients
 from gateway.config import loads
@@ -20,6 +22,7 @@ from gateway.config.secret import Secret
 from gateway.database.engine import Database
 from gateway.database.errors import DatabaseUnusable
 from gateway.database.postgresql import URL_INVALID
+from gateway.governance.audited_database import NO_CHANGES, change_problems
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.stored_recipients import DatabaseReader
 
@@ -120,12 +123,43 @@ def test_check_refuses_a_database_in_which_no_tables_can_be_made(postgresql):
 
 
 @pytest.mark.processes
-def test_check_refuses_a_standby_without_tables():
+def test_check_refuses_a_standby_as_a_server_does():
     # A server of its own: a standby copies all databases, and the shared server has those of all tests.
     with postgresql_running() as primary, primary.standby() as standby:
-        reason = "it has no tables, and is a standby, which takes no changes"
-        with pytest.raises(OSError, match=reason):
-            read_recipients(config(standby.url("postgres")))
+        name, clock = primary.new_database(), Clock(NOW_MS)
+        with RecipientDatabase(primary.place(name), now_ms=clock) as database:
+            database.add("alice")
+        written = primary.execute("SELECT pg_current_wal_lsn()").strip()
+        applied = f"SELECT pg_last_wal_replay_lsn() >= '{written}'"
+        wait_until(lambda: standby.execute(applied).strip() == "t")
+        with pytest.raises(OSError, match="it has no tables, and is a standby, which takes no changes"):
+            RecipientDatabase(standby.place("postgres"), now_ms=clock)
+        refused = config(standby.url(name))
+        for read in (
+            DatabaseReader(lambda: refused.database_place).read,
+            partial(read_recipients, refused),
+            partial(read_recipients, config(standby.url("postgres"))),
+            partial(read_through_a_pooler, standby, name),
+        ):
+            with pytest.raises(OSError, match="its server is a standby: name the one that takes changes"):
+                read()
+        assert [*change_problems(refused)] == [NO_CHANGES]
+
+
+def read_through_a_pooler(server, name):
+    with pooler(server) as port:
+        place = place_of(f"postgresql://postgres@127.0.0.1:{port}/{name}?sslmode=disable")
+        DatabaseReader(lambda: place).read()
+
+
+def test_check_says_that_a_database_takes_no_changes(postgresql):
+    name = postgresql.new_database()
+    checked = config(postgresql.url(name))
+    RecipientDatabase(postgresql.place(name), now_ms=Clock(NOW_MS)).close()
+    assert [*change_problems(checked)] == []
+    postgresql.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    assert [*change_problems(checked)] == [NO_CHANGES]
+    assert read_recipients(checked) == {}
 
 
 @contextmanager
