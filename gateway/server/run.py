@@ -209,6 +209,7 @@ async def _supervise(start: Start) -> None:
     path, config, workers = start.path, start.config, len(start.listeners)
     gc.enable()
     metrics, stop, audit = SupervisorMetrics(), _stop_signals(), open_audit(config)
+    metrics.audit = audit
     manager = ServiceManager.of_environment(os.environ)
     latest, storages = [config], [_own_storages(config)]
     # The files of secrets as they were read: one may have changed since.

@@ -15,6 +15,7 @@ import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
 from typing import TypeVar, get_args
 
 from prometheus_client import (
@@ -28,7 +29,9 @@ from prometheus_client import (
 )
 
 from gateway.background import alongside
+from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.audit_record import WORKER_ENDED
+from gateway.telemetry.log_output import log_counts
 from gateway.telemetry.request_record import REFUSALS, CredentialOutcome, Outcome
 from gateway.telemetry.shared_values import WorkerValues, merged, summed
 
@@ -298,6 +301,8 @@ class Metrics(_Registered):
         self.audit_healthy = self._gauge(
             "audit_healthy", "1 while the audit log can be written.", mode="livemin"
         )
+        # Also without an audit log, and until it is looked at.
+        self.audit_healthy.set(1)
         self.log_lines = self._counter("log_lines", "Log lines by outcome.", "outcome", shown=LOGGED)
         self.reloads = self._counter("config_reloads", "Reloads by outcome.", "outcome", shown=RELOADS)
         self.config_loaded = self._gauge(
@@ -411,6 +416,8 @@ class SupervisorMetrics(_Registered):
         )
         self.ended_streams = 0
         """Streams that ended with their worker. They count among the broken ones."""
+        self.audit: AuditLog | None = None
+        """The log of this process, for changes and reloads. It counts as that of one more worker."""
 
 
 def workers_page(workers: Sequence[WorkerValues], supervisor: SupervisorMetrics) -> bytes:
@@ -433,7 +440,27 @@ def _read_workers(workers: Sequence[WorkerValues], supervisor: SupervisorMetrics
     if broken is not None:
         labels = (("reason", WORKER_ENDED),)
         broken.add_sample(f"{BROKEN}_total", labels, supervisor.ended_streams)  # type: ignore[arg-type]
+    _add_own(metrics, supervisor.audit)
     return generate_latest(_Collected(summed(metrics)))
+
+
+def _add_own(metrics: Mapping[str, Metric], audit: AuditLog | None) -> None:
+    """Add the values that the supervisor has, too."""
+
+    def add(name: str, label: tuple[str, str], value: int) -> None:
+        metric = metrics.get(f"{PREFIX}_{name}")
+        if metric is not None:
+            suffix = "_total" if metric.type == "counter" else ""
+            metric.add_sample(metric.name + suffix, (label,), value)  # type: ignore[arg-type]
+
+    log_lines, process = log_counts(), ("pid", "supervisor")
+    for outcome, number in asdict(log_lines).items() if log_lines is not None else ():
+        add("log_lines", ("outcome", outcome), number)
+    if audit is not None:
+        for outcome, number in asdict(audit.counts).items():
+            add("audit_records", ("outcome", outcome), number)
+        add("audit_waiting_records", process, audit.waiting)
+        add("audit_healthy", process, int(audit.healthy))
 
 
 class _Collected:

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import yaml
@@ -17,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from support.waiting import wait_until
 from tools import ROOT
 
 from gateway.limits.admission import LimitKind
 from gateway.limits.process_memory import resident_bytes
+from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.metrics import (
     EXCESSES,
     PREFIX,
@@ -90,6 +93,10 @@ def test_counters_of_alerts_exist_from_the_start():
         assert page["delta_gateway_config_reloads_total", (("outcome", outcome),)] == 0
     assert page["delta_gateway_admin_auth_failures_total", ()] == 0
     assert tuple(LimitKind) == EXCESSES
+
+
+def test_a_server_without_an_audit_log_raises_no_alert_about_one():
+    assert samples(Metrics().page())["delta_gateway_audit_healthy", ()] == 1
 
 
 def test_a_page_has_the_listed_metrics_alone():
@@ -180,6 +187,18 @@ def test_workers_are_summed_and_a_dead_ones_gauges_leave_the_sum():
         assert workers[1].stdout.readline() == b"ready\n"
         page = samples(workers_page(values, supervisor))
         assert (page[requests], page["delta_gateway_streams", ()]) == (9, 4)
+        # The audit log of the supervisor has the changes of recipients.
+        workers[1].kill()
+        workers[1].communicate()
+        values[1].end()
+        supervisor.audit = audit = AuditLog(Path("/dev/full"), queue_records=2)
+        assert [audit.put(b"{}\n") for _ in range(3)] == [True, True, False]
+        wait_until(lambda: not audit.healthy)
+        page = samples(workers_page(values, supervisor))
+        assert page["delta_gateway_audit_records_total", (("outcome", "dropped"),)] == 1
+        assert page["delta_gateway_audit_waiting_records", ()] == 2
+        assert page["delta_gateway_audit_healthy", ()] == 0
+        audit.close()
     finally:
         for worker in workers:
             worker.kill()
