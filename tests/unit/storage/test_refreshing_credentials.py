@@ -7,6 +7,7 @@ import traceback
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tools import ROOT
 
 from gateway import _native
 from gateway.config import Secret
@@ -16,6 +17,8 @@ from gateway.storage.refreshing_credentials import REFUSED_SECONDS, RefreshingCr
 
 HOUR = 3600.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+GIVEN_AGAIN_SECONDS = 300
+ALERTS = ROOT / "gateway" / "telemetry" / "dashboards" / "alerts.yaml"
 
 
 class Lender:
@@ -57,6 +60,28 @@ def test_credentials_are_renewed_when_half_of_their_time_is_over(
     assert not keys.is_valid
     assert keys.get().access_key_id == Secret("key-2")
     assert lender.requests == 2
+
+
+def test_no_alert_about_the_end_of_keys_that_are_given_again_until_shortly_before_it(lender: Lender) -> None:
+    """As azure-identity and the metadata server of Google give them."""
+    lent: list[S3Credentials] = []
+
+    def again() -> S3Credentials:
+        if not lent or left_seconds(lent[-1]) <= GIVEN_AGAIN_SECONDS:
+            lent.append(lender.ask())
+        return lent[-1]
+
+    def left_seconds(keys: S3Credentials) -> float:
+        assert keys.expires is not None
+        return keys.expires.timestamp() - lender.now_seconds
+
+    keys = RefreshingCredentials(again, now_seconds=lambda: lender.now_seconds)
+    expressions = [rule for rule in ALERTS.read_text().splitlines() if "credentials_expire" in rule]
+    least_seconds = float(expressions[0].rpartition("<")[2])
+    for _ in range(4 * int(HOUR)):
+        assert left_seconds(keys.get()) > least_seconds
+        lender.now_seconds += 1
+    assert len(lent) == 5
 
 
 def test_keys_that_cannot_be_renewed_are_used_until_they_end(
