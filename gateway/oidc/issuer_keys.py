@@ -1,8 +1,8 @@
-"""The public keys of one identity provider, fetched when a token needs them.
+"""The public keys of one identity provider, fetched with the first token and kept fresh from then on.
 
 In: an `Issuer` of the configuration. Out: `SigningKeys` that fit a token. Keys are fetched by one task at a
-time: in the background with the first use after half of their life, and at once after a reload, for a key id
-that is not known and for a signature that fails, because the issuer may have replaced a key under its id.
+time: in the background when half of their life is over, and at once after a reload, for a key id that is not
+known and for a signature that fails, because the issuer may have replaced a key under its id.
 Tokens of strangers cannot make the server send requests more often than every 30 seconds. While the provider
 does not answer, the last keys stay valid for a day.
 """
@@ -55,8 +55,14 @@ class IssuerKeys:
     def is_current(self, key: SigningKey) -> bool:
         """Return whether a key that verified a token is still a key of the issuer."""
         # A client may use one token for a day, and no other token may need a verification meanwhile.
-        self._refresh()
+        self.refresh()
         return key in self._valid()
+
+    def refresh(self) -> None:
+        """Fetch keys that were fetched before in the background, when half of their life is over."""
+        is_due = self._fetched_seconds is not None and self._now_seconds() >= self._refresh_seconds
+        if is_due and self._may_fetch():
+            self._start_fetch()
 
     async def find(self, key_id: str | None, algorithm: str) -> Sequence[SigningKey]:
         """Return the keys that may have signed a token. Raises TokenRefused if there are none."""
@@ -65,7 +71,7 @@ class IssuerKeys:
             self.is_stale = False
         keys = self._valid()
         if matching := keys.find(key_id, algorithm):
-            self._refresh()
+            self.refresh()
             return matching
         if self._task is not None or self._may_fetch():
             await self._fetched()
@@ -116,11 +122,6 @@ class IssuerKeys:
     def _may_fetch(self) -> bool:
         pause_seconds = RETRY_SECONDS if len(self._keys) else FIRST_RETRY_SECONDS
         return self._tried_seconds is None or self._now_seconds() - self._tried_seconds >= pause_seconds
-
-    def _refresh(self) -> None:
-        """Fetch the keys in the background when half of their life is over."""
-        if self._now_seconds() >= self._refresh_seconds and self._may_fetch():
-            self._start_fetch()
 
     async def _fetched(self) -> None:
         """Wait for a fetch: a running one, or a new one. The fetch continues if this request is cancelled."""

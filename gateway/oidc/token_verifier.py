@@ -97,11 +97,17 @@ class TokenVerifier:
             return None
 
     def ages_seconds(self, config: Config) -> Mapping[str, float]:
-        """Return the ages of the keys of issuers, as far as they were fetched."""
-        fetched = ((issuer.issuer, self._keys.get(issuer)) for issuer in config.gateway.oidc.issuers)
-        return {
-            name: age for name, keys in fetched if keys is not None and (age := keys.age_seconds) is not None
-        }
+        """Return the ages of the keys of issuers, as far as they were fetched, and keep these fresh.
+
+        Keys that no token needs for half a day would look as if they could not be fetched.
+        """
+        ages: dict[str, float] = {}
+        for issuer in config.gateway.oidc.issuers:
+            keys = self._keys.get(issuer)
+            if keys is not None and keys.age_seconds is not None:
+                keys.refresh()
+                ages[issuer.issuer] = keys.age_seconds
+        return ages
 
     def _notice_reload(self, issuers: tuple[Issuer, ...]) -> None:
         """Fetch the keys of all issuers again after a reload of the configuration."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -12,12 +13,14 @@ from support.gateway_app import Clock, serve
 from support.identity_provider import IdentityProvider, hanging_server, public_jwk, signed
 
 from gateway.authentication.policies import TokenRefused
-from gateway.config import Issuer
+from gateway.config import Issuer, loads
+from gateway.config.oidc import Oidc
 from gateway.oidc import provider_requests
 from gateway.oidc.federation import MAX_TOKEN_LENGTH, Federation
 from gateway.oidc.identity_token import IdentityToken
 from gateway.oidc.issuer_keys import IssuerKeys
 from gateway.oidc.provider_requests import FetchError, provider_session
+from gateway.oidc.token_verifier import TokenVerifier
 from gateway.outgoing import PublicResolver
 
 NOW = 1_700_000_000.0
@@ -102,6 +105,24 @@ async def test_keys_are_fetched_again_when_half_of_their_life_is_over(
     assert len(provider.requests) == fetched + 2
     assert await keys.find("k2", "RS256")
     assert keys.age_seconds == 0
+
+
+async def test_keys_that_no_token_needs_stay_fresh_once_they_were_fetched(provider: IdentityProvider) -> None:
+    now = 1000.0
+    issuer = issuer_of(provider)
+    config = loads("version: 1\ngateway: {anonymous: true}\n")
+    config = replace(config, gateway=replace(config.gateway, oidc=Oidc((issuer,))))
+    verifier, keys = TokenVerifier(), IssuerKeys(issuer, lambda: now)
+    verifier._keys = {issuer: keys}
+    assert verifier.ages_seconds(config) == {}
+    assert not provider.requests
+    assert await keys.find("k1", "RS256")
+    for _ in range(24):
+        now += 1800
+        assert verifier.ages_seconds(config) == {issuer.issuer: 1800}
+        assert keys._task is not None
+        await keys._task
+    assert verifier.ages_seconds(config) == {issuer.issuer: 0}
 
 
 async def test_an_unknown_key_is_looked_for_once_in_thirty_seconds(provider: IdentityProvider) -> None:
