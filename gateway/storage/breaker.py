@@ -9,6 +9,8 @@ from enum import StrEnum
 from gateway.config.operation import StorageFaults
 
 BUSY_SECONDS = 1.0
+FORGOTTEN_SECONDS = 900.0
+"""A storage that nobody has called for this time after a failure may be well again."""
 
 
 class State(StrEnum):
@@ -41,6 +43,10 @@ class Breaker:
         self._broken_streams = 0
         self._until_seconds = 0.0
         self.state = State.CLOSED
+
+    def is_failing(self, now_seconds: float) -> bool:
+        """Return whether calls are refused, or were lately and none has succeeded since."""
+        return self.state is not State.CLOSED and now_seconds < self._until_seconds + FORGOTTEN_SECONDS
 
     def refused_for(self, now_seconds: float) -> float:
         """Return 0 when a call may pass, as the probe when open, else the seconds until then."""

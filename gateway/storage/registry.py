@@ -23,7 +23,6 @@ from gateway.config.storages.s3 import S3Entry
 from gateway.config.table_catalog import TableCatalog
 from gateway.storage.aws.store import S3Store
 from gateway.storage.azure.store import AzureStore
-from gateway.storage.breaker import State
 from gateway.storage.calls import StorageCalls
 from gateway.storage.credentials import CredentialsFailed
 from gateway.storage.gcs.store import GcsStore
@@ -108,9 +107,9 @@ class Storages:
         return self._calls[name]
 
     def breakers(self) -> Iterator[tuple[str, bool]]:
-        """Iterate over the used storages, with whether their circuit breaker is open."""
+        """Iterate over the used storages, with whether they fail by their circuit breaker."""
         for name, calls in self._calls.items():
-            yield name, calls.breaker.state is not State.CLOSED
+            yield name, calls.breaker.is_failing(calls.now_seconds())
 
     def used(self) -> list[StorageCalls]:
         """Return the calls of the used storages."""

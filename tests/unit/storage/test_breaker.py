@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from gateway.config.operation import StorageFaults
-from gateway.storage.breaker import Breaker, State, StorageDown
+from gateway.storage.breaker import FORGOTTEN_SECONDS, Breaker, State, StorageDown
 from gateway.storage.calls import StorageCalls
 
 
@@ -40,6 +40,21 @@ def test_after_a_while_one_call_probes_and_its_success_closes_it():
     assert one.refused_for(10) == 10
     one.succeeded()
     assert one.refused_for(10) == 0
+
+
+def test_a_storage_that_nobody_calls_after_its_failures_fails_for_a_time_only():
+    """Another process, or nobody, may find it well again."""
+    one = breaker(failures=1, open_seconds=10)
+    assert not one.is_failing(0)
+    one.failed(0)
+    assert one.is_failing(10 + FORGOTTEN_SECONDS - 1)
+    assert not one.is_failing(10 + FORGOTTEN_SECONDS)
+    assert one.refused_for(2000) == 0
+    one.failed(2000)
+    assert one.is_failing(2000)
+    assert one.refused_for(2010) == 0
+    one.succeeded()
+    assert not one.is_failing(2010)
 
 
 def test_a_failed_probe_opens_it_again():

@@ -125,7 +125,7 @@ def test_the_breaker_of_a_storage_ends_with_its_last_table() -> None:
     for location in ("s3://bucket/t", "s3://other/x"):
         breaker = first.tables.storages.calls(Location.parse(location)).breaker
         for _ in range(10):
-            breaker.failed(0.0)
+            breaker.failed(time.monotonic())
     assert list(first.tables.storages.breakers()) == [("s3://bucket", True), ("s3://other", True)]
     second = sharing_of(configuration(STORAGE, tables="u"), previous=first)
     assert list(second.tables.storages.breakers()) == [("s3://bucket", True)]
