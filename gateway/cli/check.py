@@ -16,7 +16,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -39,7 +38,7 @@ from gateway.config.database import DatabasePlace
 from gateway.config.directory_access import check_session_policies
 from gateway.database.errors import DatabaseEarlier, DatabaseError, DatabaseMissing
 from gateway.errors import GatewayError
-from gateway.governance.audited_database import change_problems
+from gateway.governance.audited_database import change_problems, check_followed
 from gateway.protocol import client_features
 from gateway.report.text import printable
 from gateway.server.cache_directory import check_cache_directory
@@ -314,8 +313,6 @@ def read_recipients(config: Config) -> Mapping[str, str]:
     if not config.has_database:
         return {}
     # A configuration without a database is checked sooner.
-    from gateway.database.changes import CHANNEL  # noqa: PLC0415
-    from gateway.database.engine import Database  # noqa: PLC0415
     from gateway.database.migration import check_creatable, check_not_taken_over, check_writable  # noqa: PLC0415
     from gateway.governance.stored_recipients import read_once  # noqa: PLC0415
 
@@ -323,10 +320,7 @@ def read_recipients(config: Config) -> Mapping[str, str]:
     try:
         try:
             check_writable(place)
-            if place.path is None:
-                # As a server does, which a standby refuses.
-                with closing(Database(place)) as database:
-                    database.listen(CHANNEL)
+            check_followed(place)
             return read_once(place).unreadable
         except DatabaseMissing:
             # The first start makes it.

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 from gateway.config import Config
+from gateway.config.database import DatabasePlace
 from gateway.database.errors import DatabaseError
 from gateway.errors import Unavailable
 from gateway.governance.credential_store import configured_names
@@ -30,10 +31,7 @@ EMPTY = (
     "look at gateway.database and gateway.recipientsDatabase"
 )
 
-NO_CHANGES = (
-    "the database takes no changes, such as revocations: its server is a standby, or its transactions are "
-    "read-only by default"
-)
+NO_CHANGES = "the database takes no changes, such as revocations: it is a standby, or read-only by default"
 
 
 class Opening(TypedDict, total=False):
@@ -150,10 +148,21 @@ def database_problem(config: Config) -> str | None:
     from gateway.database.migration import opened  # noqa: PLC0415 - as above
 
     try:
+        check_followed(config.database_place)
         opened(config.database_place, read_only=True).close()
     except OSError as error:
         return f"the recipients' database cannot be read: {error}"
     return None
+
+
+def check_followed(place: DatabasePlace) -> None:
+    """Check that a server can follow a database of PostgreSQL: it reads no standby. Raises DatabaseError."""
+    from gateway.database.changes import CHANNEL  # noqa: PLC0415 - as above
+    from gateway.database.engine import Database  # noqa: PLC0415 - as above
+
+    if place.path is None:
+        with closing(Database(place)) as database:
+            database.listen(CHANNEL)
 
 
 def share_change_record(change: ChangeRecord) -> AuditRecord:

@@ -22,7 +22,7 @@ from gateway.config.secret import Secret
 from gateway.database.engine import Database
 from gateway.database.errors import DatabaseUnusable
 from gateway.database.postgresql import URL_INVALID
-from gateway.governance.audited_database import NO_CHANGES, change_problems
+from gateway.governance.audited_database import NO_CHANGES, change_problems, database_problem
 from gateway.governance.recipient_store import RecipientDatabase
 from gateway.governance.stored_recipients import DatabaseReader
 
@@ -143,6 +143,8 @@ def test_check_refuses_a_standby_as_a_server_does():
         ):
             with pytest.raises(OSError, match="its server is a standby: name the one that takes changes"):
                 read()
+        # No worker starts again by it.
+        assert "its server is a standby" in (database_problem(refused) or "")
         assert [*change_problems(refused)] == [NO_CHANGES]
 
 
