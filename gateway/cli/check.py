@@ -200,11 +200,13 @@ class Checked:
             write_lines([f"{credential.storage}: {text}"])
         failed = [finding for finding in self.tables if finding.problem]
         write_lines([*self.notes, *unshared_feeds(self.tables)])
-        said = {storage.problem: f"see {storage.storage} above" for storage in self.storages}
-        write_lines(
-            f"{finding.table} cannot be read: {said.get(finding.problem, finding.problem)}"
-            for finding in failed
-        )
+        said = {(row.storage, row.problem) for row in self.storages}
+        for finding in failed:
+            prefix = finding.stage.storage if finding.stage else ""
+            # Two storages may fail alike.
+            is_said = (prefix, finding.problem) in said
+            text = f"see {prefix} above" if is_said else finding.problem
+            write_lines([f"{finding.table} cannot be read: {text}"])
         write_lines([f"{len(self.tables) - len(failed)} of {len(self.tables)} tables can be read."])
         write_lines(f"The server would not start: {trouble}" for trouble in self.troubles)
 
@@ -382,13 +384,14 @@ def _row(finding: AnyFinding, *left_out: str) -> dict[str, object]:
 def check_table(state: GatewayState, table: SharedTable) -> Finding:
     """Check one table; an error is part of its finding."""
     kind = table.location.kind
+    storage = state.config.gateway.storage(table.location).prefix.url
     reached, count = Stage.NOTHING, 0
 
     def failed(problem: str) -> Finding:
         return Finding(table.full_name, problem=problem, stage=stage())
 
     def stage() -> TableStage:
-        return TableStage(table.location, reached, count, table.full_name)
+        return TableStage(table.location, reached, count, table.full_name, storage)
 
     try:
         snapshot = state.tables.open(table).snapshot()

@@ -52,6 +52,8 @@ class TableStage:
     stage: Stage
     files: int = 0
     name: str = ""
+    storage: str = ""
+    """As `StorageFinding.storage`."""
 
 
 def check_storages(state: GatewayState, tables: Iterable[TableStage]) -> Iterator[StorageFinding]:

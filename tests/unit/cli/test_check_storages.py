@@ -41,14 +41,30 @@ def table(location: str, files: int = 0, stage: Stage = Stage.FETCHED) -> TableS
 
 
 def test_a_reason_of_a_storage_is_said_once_for_all_of_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    storage = StorageFinding("s3://b/", "keys", "never", "no", "no", "yes", "unknown", problem="denied")
-    tables = [Finding("s.d.a", problem="denied"), Finding("s.d.b", problem="no log")]
-    Checked([], tables, [storage], [], [], [], []).write()
-    assert capsys.readouterr().out.splitlines()[-4:] == [
+    storages = [
+        StorageFinding(url, "keys", "never", "no", "no", "yes", "unknown", problem="denied")
+        for url in ("s3://b/", "s3://c/")
+    ]
+
+    def failed(name: str, url: str, problem: str) -> Finding:
+        stage = TableStage(Location.parse(f"{url}t"), Stage.NOTHING, storage=url)
+        return Finding(name, problem=problem, stage=stage)
+
+    tables = [
+        failed("s.d.a", "s3://b/", "denied"),
+        failed("s.d.b", "s3://b/", "no log"),
+        failed("s.d.c", "s3://c/", "denied"),
+        failed("s.d.d", "s3://d/", "denied"),
+    ]
+    Checked([], tables, storages, [], [], [], []).write()
+    assert capsys.readouterr().out.splitlines()[-7:] == [
         "s3://b/: denied",
+        "s3://c/: denied",
         "s.d.a cannot be read: see s3://b/ above",
         "s.d.b cannot be read: no log",
-        "0 of 2 tables can be read.",
+        "s.d.c cannot be read: see s3://c/ above",
+        "s.d.d cannot be read: denied",
+        "0 of 4 tables can be read.",
     ]
 
 
