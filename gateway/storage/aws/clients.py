@@ -130,7 +130,11 @@ def unavailable(service: str, error: Exception) -> CredentialsUnavailable:
         return CredentialsUnavailable(f"{service}: the profile is in no file", lasting=True)
     if isinstance(error, (botocore.exceptions.SSOError, botocore.exceptions.TokenRetrievalError)):
         return CredentialsUnavailable(f"{service}: the sign-on has ended; run `aws sso login` ({name})")
-    return CredentialsUnavailable(f"{service} did not answer with keys ({name})")
+    advice = ""
+    if isinstance(error, botocore.parsers.ResponseParserError):
+        # As most stores without sessions answer.
+        advice = ": another service may be at its address; look at `stsEndpoint`, then at proxies"
+    return CredentialsUnavailable(f"{service} did not answer with keys ({name}){advice}")
 
 
 def keys_of(answer: Mapping[str, Any], source: str) -> S3Credentials:

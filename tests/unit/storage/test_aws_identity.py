@@ -155,10 +155,12 @@ def test_a_token_service_that_is_away_is_named(environment: dict[str, str]) -> N
     assert not refused.value.lasting
 
 
-def test_an_answer_without_keys_is_refused(environment: dict[str, str]) -> None:
-    with serving(lambda _: Response(200, HIDDEN.encode())) as service:
+@pytest.mark.parametrize("status", [200, 404])
+def test_an_answer_without_keys_is_refused(environment: dict[str, str], status: int) -> None:
+    with serving(lambda _: Response(status, HIDDEN.encode())) as service:
         odd = identity(environment, **KEYS, roleArn=ROLE, stsEndpoint=service.url)
-        with pytest.raises(CredentialsUnavailable, match="did not answer with keys") as refused:
+        reason = "did not answer with keys .*: another service may be at its address; look at `stsEndpoint`"
+        with pytest.raises(CredentialsUnavailable, match=reason) as refused:
             odd.request()
     assert HIDDEN not in str(refused.value)
 
