@@ -52,8 +52,9 @@ class Refusal:
 
     @property
     def name(self) -> str:
-        """Status and code, such as `403 AccessDenied`."""
-        return " ".join(str(part) for part in (self.status, self.code) if part) or "an error"
+        """Status and code, such as `403 AccessDenied`. The code of some stores is the status."""
+        parts = dict.fromkeys(str(part) for part in (self.status, self.code) if part)
+        return " ".join(parts) or "an error"
 
     def __str__(self) -> str:
         """Return name, meaning and advice on one line."""

@@ -53,7 +53,9 @@ _ADVICE = {
     ),
     "ExpiredToken": "the credentials that assume the role have ended",
     "ExpiredTokenException": "the token of the identity has ended",
-    "InvalidClientTokenId": "the access key does not exist, or is disabled",
+    "InvalidClientTokenId": (
+        "the access key does not exist, or is disabled; the keys of another store than AWS need `stsEndpoint`"
+    ),
     "PackedPolicyTooLarge": "the policies and tags of the session are too large",
     "RegionDisabledException": "the account has not enabled the token service of the region",
     "RequestExpired": "the clock of this machine differs from the clock of AWS",

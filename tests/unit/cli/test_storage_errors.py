@@ -45,6 +45,11 @@ def test_a_code_says_what_it_means_and_who_mends_it(kind: str, status: int, code
     assert "hidden" not in explained
 
 
+def test_a_code_that_is_the_status_is_said_once() -> None:
+    # Of fake-gcs-server, for an absent bucket.
+    assert str(explain("gs", 500, body("500"))).startswith("500: the store, or something before it, ")
+
+
 def test_the_code_of_azure_is_in_a_header_where_there_is_no_body() -> None:
     named = explain("azure", 404, "", code="ContainerNotFound")
     assert "ContainerNotFound: the container does not exist" in str(named)

@@ -108,7 +108,7 @@ def test_a_session_that_another_role_assumes_lasts_an_hour(environment: dict[str
             r"answers 403 \(SignatureDoesNotMatch\): the secret of the access key is wrong, or the clock",
             True,
         ),
-        ({"accessKeyId": "wrong"}, None, "the access key does not exist, or is disabled", True),
+        ({"accessKeyId": "wrong"}, None, "or is disabled; the keys of another store .* `stsEndpoint`", True),
         ({}, (400, "PackedPolicyTooLarge", HIDDEN), "the policies and tags of the session are too", True),
         ({}, (403, "RegionDisabledException", HIDDEN), "has not enabled the token service", True),
         ({}, (400, "ExpiredToken", HIDDEN), "the credentials that assume the role have ended", False),
