@@ -18,6 +18,11 @@ SKEW_SECONDS = 300
 CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
 _ANSWERED = re.compile(r"answered ([345][0-9]{2})\b")
+_LISTING = "to a listing, "
+_NO_STORE = (
+    "another server than a store may be at the endpoint; the operator looks at its host, its port and its "
+    "path, then at whether the store has started"
+)
 _IAM = "signBlob of IAM"
 _SIGN_BLOB = (
     "the project's owner enables the API iamcredentials.googleapis.com and grants "
@@ -167,6 +172,10 @@ TABLE: Mapping[Kind, Mapping[str, tuple[str, str]]] = {
         ),
         "UserProjectMissing": ("the bucket's requester pays", "the operator sets `userProject`"),
         "301": ("the store is at another address", "the operator looks at the endpoint"),
+        "NotImplemented MethodNotAllowed 405 501": (
+            "the store lacks a part of the API that the gateway needs",
+            "the operator looks at the endpoint, then takes another store or another version of it",
+        ),
     },
     Kind.PLACE: {
         "AccountIsDisabled": ("the account is disabled", "its owner enables it"),
@@ -270,7 +279,11 @@ def explained(store: str, detail: str) -> str:
     status = int(answered[1]) if answered else None
     if detail.startswith(_IAM):
         return f"the IAM service {f'answers {status}' if status else 'signs no URL'}: {_SIGN_BLOB}"
-    return f"the store answers {refusal(store, status, detail)}" if answered or code else ""
+    meant = refusal(store, status, detail)
+    if detail.startswith(_LISTING) and meant.kind in {Kind.FILE, Kind.OTHER}:
+        # A 404 without the code of an absent bucket: no file was asked for.
+        return f"the store answers {meant.name}: {_NO_STORE}"
+    return f"the store answers {meant}" if answered or code else ""
 
 
 def refuses_credentials(store: str, detail: str) -> bool:

@@ -74,6 +74,10 @@ ANSWERS: dict[str, tuple[str, int]] = {
     "AuthorizationProtocolMismatch": (AZURE, 403),
     "UserProjectAccessDenied": (GOOGLE, 403),
     "UserProjectMissing": (GOOGLE, 400),
+    "NotImplemented": ("s3", 501),
+    "MethodNotAllowed": ("s3", 405),
+    "405": (AZURE, 405),
+    "501": (GOOGLE, 501),
     "AccountIsDisabled": (AZURE, 403),
     "AllAccessDisabled": ("s3", 403),
     "ContainerNotFound": (AZURE, 404),
@@ -97,6 +101,10 @@ ANSWERS: dict[str, tuple[str, int]] = {
     "400": ("s3", 400),
 }
 CA = "the certificate of the endpoint is of an unknown authority; SSL_CERT_FILE names a file with it"
+NO_STORE = (
+    "another server than a store may be at the endpoint; the operator looks at its host, its port and its "
+    "path, then at whether the store has started"
+)
 PATIENT_SECONDS = 20.0
 """A store of these tests may wait for the processor."""
 CONNECTIONS = {
@@ -202,6 +210,18 @@ async def test_the_log_and_check_say_what_an_answer_means_and_what_to_do(
         assert (await logged(store, endpoint, caplog)).endswith(f": {said}")
 
 
+@pytest.mark.parametrize("body", [b"", b'{"detail":"Not Found"}', b"<Error><Code>Unheard</Code></Error>"])
+@pytest.mark.parametrize("store", ENTRIES)
+async def test_a_404_to_a_listing_is_about_the_endpoint_and_not_about_a_file(
+    store: str, body: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with answering(404, {}, body) as endpoint:
+        code = " Unheard" if b"Unheard" in body else ""
+        said = f": the store answers 404{code}: {NO_STORE}"
+        assert checked(store, endpoint).endswith(said)
+        assert (await logged(store, endpoint, caplog)).endswith(said)
+
+
 @pytest.mark.parametrize("code", OF_URLS)
 def test_check_says_it_of_a_signed_url(code: str) -> None:
     store, _, name = code.rpartition(":")
@@ -292,6 +312,7 @@ def test_the_documentation_has_every_reason() -> None:
         for group in TABLE.values()
         for codes, (meaning, advice) in group.items()
     ]
+    expected.append(f"| `404` to a listing | {NO_STORE.replace('; ', ' | ', 1)} |")
     assert "\n".join(expected) in PAGE.read_text(), "\n".join(expected)
 
 
