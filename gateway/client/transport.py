@@ -229,7 +229,9 @@ class Transport:
         self, url: str, headers: Mapping[str, str], most_bytes: int | None, *, is_part: bool = False
     ) -> bytes:
         response = self.open("GET", url, headers=headers)
-        if is_part and response.status != HTTPStatus.PARTIAL_CONTENT:
+        # Some stores, such as rclone's, answer a range with the status of a whole file.
+        is_whole = response.status != HTTPStatus.PARTIAL_CONTENT and "Content-Range" not in response.headers
+        if is_part and is_whole:
             # The body is the whole file, which may be large: a new connection is cheaper than its reading.
             response.close()
             raise HttpError(f"{_shown(urlsplit(url))}: the store ignores ranges", response.status)

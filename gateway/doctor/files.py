@@ -46,10 +46,14 @@ def open_file(file: SharedFile, transport: Transport, findings: Findings, *, ser
             f"look for a proxy or a virus scanner that changes downloads from {parts.hostname}",
         )
     if answer.status == 200:  # noqa: PLR2004 - OK
+        does = "ignores ranges of bytes, so clients fetch whole files"
+        if "content-range" in answer.headers:
+            # As rclone does.
+            does = "sends ranges with the status of whole files, so clients may refuse them"
         findings.warn(
             STEP,
             Problem(
-                f"{parts.hostname} ignores ranges of bytes, so clients fetch whole files",
+                f"{parts.hostname} {does}",
                 Owner.PROVIDER,
                 "look at what is in front of the store; a proxy of the recipient can be the cause, too",
             ),

@@ -273,6 +273,11 @@ def test_dots_in_a_key_are_sent_as_they_are(answers: Answers) -> None:
     assert answers.requests[0][0] == "/a/../b//c%2F%C3%BC?x=%2F"
 
 
+def test_a_range_with_the_status_of_a_whole_file_is_read(answers: Answers) -> None:
+    answers.answers.append((200, {"Content-Range": "bytes 2-4/6"}, b"345"))
+    assert Transport(retries=Waits(1).retries).fetch_range(answers.url + "/a", 2, 3) == b"345"
+
+
 def test_a_store_that_ignores_ranges_is_not_read_whole(answers: Answers) -> None:
     answers.answers.append((200, {}, b"x" * 100_000))
     with pytest.raises(HttpError, match="ignores ranges"):

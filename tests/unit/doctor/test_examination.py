@@ -427,6 +427,9 @@ def test_a_store_that_ignores_ranges_and_short_urls_are_warnings(
 ) -> None:
     sharing_server.answers[STORED_FILE] = Response(200, b"PAR1" + bytes(1_000_000))
     assert "ignores ranges" in warned(examine(profile)).message
+    ranged = {"Content-Range": "bytes 0-3/9"}
+    sharing_server.answers[STORED_FILE] = Response(200, b"PAR1", ranged)
+    assert "sends ranges with the status of whole files" in warned(examine(profile)).message
     del sharing_server.answers[STORED_FILE]
     protocol, metadata, file = sharing_server.parquet()
     file["file"]["expirationTimestamp"] = 0

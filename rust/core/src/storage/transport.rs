@@ -6,8 +6,8 @@
 //!
 //! The clients refuse objects whose heads lack a length or have a time in another form than the usual one, and retry
 //! by status alone. Here such heads are completed, and an error that passes gets a status that is retried. What a store
-//! unpacks before it sends it is an error. A whole object that is the range of a request is that range, also with the
-//! status 200.
+//! unpacks before it sends it is an error. An answer that states a range, as rclone's, or a whole object that is the
+//! range of a request, is that range, also with the status 200.
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -154,12 +154,18 @@ fn range_of(header: &str) -> Option<(u64, u64)> {
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-/// Returns a whole object as the range that a request is for, if that is the whole object.
+/// Returns an answer with the status of no range as the range that a request is for, if it states one or is the whole
+/// object. The clients compare a stated one with the request.
 fn as_range(answer: HttpResponse, range: Option<(u64, u64)>) -> HttpResponse {
     let (mut parts, body) = answer.into_parts();
+    let Some((first, last)) = range.filter(|_| parts.status == StatusCode::OK) else {
+        return HttpResponse::from_parts(parts, body);
+    };
     let length = text(&parts.headers, CONTENT_LENGTH.as_str()).and_then(|text| text.parse::<u64>().ok());
-    if parts.status == StatusCode::OK
-        && let (Some((0, last)), Some(length)) = (range, length)
+    if parts.headers.contains_key(CONTENT_RANGE) {
+        parts.status = StatusCode::PARTIAL_CONTENT;
+    } else if first == 0
+        && let Some(length) = length
         && (1..=last.saturating_add(1)).contains(&length)
         && let Ok(whole) = HeaderValue::from_str(&format!("bytes 0-{}/{length}", length - 1))
     {

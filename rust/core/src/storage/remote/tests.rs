@@ -753,6 +753,18 @@ fn a_whole_object_is_its_range_also_with_the_status_of_no_range() {
 }
 
 #[test]
+fn an_answer_that_states_its_range_is_that_range_also_with_the_status_of_no_range() {
+    // Of rclone 1.70.
+    let head = format!("200 OK\r\nETag: \"t\"\r\n{TIME}\r\nContent-Range: bytes 1-3/4");
+    for storage in storages(&service(&head, "ile")) {
+        let Inner::Remote(remote) = &storage.inner else { panic!("{storage:?}") };
+        let read = |range| runtime::block_on(remote.read_range("t/a", range)).unwrap();
+        assert_eq!(read(1..4).unwrap().bytes, "ile");
+        assert!(read(0..3).is_err());
+    }
+}
+
+#[test]
 fn a_store_that_refuses_the_tags_of_its_objects_is_read_in_ranges() {
     // Two windows.
     let size = 4 << 20;
