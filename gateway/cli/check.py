@@ -43,7 +43,7 @@ from gateway.protocol import client_features
 from gateway.report.text import printable
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
-from gateway.server.supervisor import bind
+from gateway.server.listeners import bind
 from gateway.server.tls import listener_context
 from gateway.state import GatewayState
 from gateway.tables.local_files import inside, split

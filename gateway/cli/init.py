@@ -32,6 +32,7 @@ from gateway.governance.recipient_records import DEFAULT_LIFE_SECONDS, Recipient
 from gateway.protocol.snippets import file_word, short_text
 from gateway.report.text import printable
 from gateway.server.extras import check_server_extra
+from gateway.server.listeners import bind
 from gateway.state import GatewayState
 from gateway.storage.aws.credentials import default_region
 from gateway.storage.credentials import CredentialsUnavailable
@@ -145,8 +146,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check_port(server: Server) -> None:
     """Raise OSError for an address that a server cannot listen on, before a file names it."""
-    from gateway.server.supervisor import bind  # noqa: PLC0415 - only what serves imports it
-
     for listener in bind(server.host, server.port, 1):
         listener.close()
 

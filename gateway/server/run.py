@@ -36,13 +36,14 @@ from gateway.limits.shared_memory import SharedLimits
 from gateway.server.accepted_config import accepted
 from gateway.server.deferred_signals import ignore_hang_up
 from gateway.server.discovery import DiscoveredFile, Discoverer
+from gateway.server.listeners import allow_restart
 from gateway.server.process import CLOSE_SECONDS, ServerProcess
 from gateway.server.reload import Reloader
 from gateway.server.service_manager import ServiceManager, without_service_manager
 from gateway.server.slot import Slot, message_line
 from gateway.server.sources import Sources
 from gateway.server.start import Start
-from gateway.server.supervisor import Supervisor, WorkerEvents, allow_restart
+from gateway.server.supervisor import Supervisor, WorkerEvents
 from gateway.server.tls import files_of, listener_context, renew
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.storage.calls import CALLS, DATA_FILE_THREADS

@@ -22,8 +22,8 @@ from gateway.governance.audited_database import create_database
 from gateway.server.accepted_config import config_of_worker
 from gateway.server.cache_directory import check_cache_directory
 from gateway.server.extras import check_extras
+from gateway.server.listeners import bind
 from gateway.server.slot import Slot
-from gateway.server.supervisor import bind
 from gateway.server.worker_secrets import WorkerSecrets
 from gateway.times import epoch_ms
 from gateway.web.request_limits import check_memory

@@ -16,7 +16,8 @@ import aiohttp
 import pytest
 
 from gateway.errors import StartFailed
-from gateway.server.supervisor import CannotListen, Supervisor, WorkerEvents, allow_restart, bind
+from gateway.server.listeners import CannotListen, allow_restart, bind
+from gateway.server.supervisor import Supervisor, WorkerEvents
 
 HANDED = "a secret that all workers have: " + "x" * 1_000_000
 # Without a web framework, whose import is most of what a start costs.
@@ -290,7 +291,8 @@ async def test_a_worker_that_cannot_start_ends_the_start_with_its_code():
 async def test_workers_end_when_their_supervisor_is_killed():
     code = (
         "import asyncio, os, sys\n"
-        "from gateway.server.supervisor import Supervisor, bind\n"
+        "from gateway.server.listeners import bind\n"
+        "from gateway.server.supervisor import Supervisor\n"
         "async def main():\n"
         "    command = [sys.executable, '-P', '-c', sys.argv[1]]\n"
         "    supervisor = Supervisor(command, bind('127.0.0.1', 0, 2), environment=os.environ)\n"
