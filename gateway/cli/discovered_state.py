@@ -20,6 +20,7 @@ from gateway.config.database import DatabasePlace
 from gateway.database.errors import DatabaseMissing
 from gateway.discovery.known_tables import KnownTables, discovered
 from gateway.discovery.searches import search_once
+from gateway.paths import exists
 from gateway.state import GatewayState
 
 SHOWN_REFUSALS = 20
@@ -97,7 +98,7 @@ def stored_shares(config: Config) -> StoredShares:
     None where there is neither.
     """
     place, source = config.database_place, config.database_source
-    if source is None and place.path is not None and not place.path.exists():
+    if source is None and place.path is not None and not exists(place.path):
         if config.has_database:
             log.warning("%s", MISSING.format(path=place.path))
         return {}

@@ -23,6 +23,7 @@ from sqlalchemy import BigInteger, Connection, NullPool, cast, create_engine, ev
 from gateway.config.database import DatabasePlace
 from gateway.database.changes import LOCK
 from gateway.database.errors import DatabaseBusy, DatabaseError, DatabaseMissing, DatabaseUnusable
+from gateway.paths import exists
 
 BUSY_SECONDS = 5.0
 """Maximum time that a change waits for the lock of another program."""
@@ -173,7 +174,7 @@ def _loaded(source: Connection) -> sqlite3.Connection:
 
 
 def _sqlite(path: Path, *, create: bool, read_only: bool) -> Connection:
-    if not create and not path.exists():
+    if not create and not exists(path):
         raise DatabaseMissing
     # As a container's mount makes it where its file is absent.
     if path.is_dir():

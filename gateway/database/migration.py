@@ -30,6 +30,7 @@ from gateway.database.errors import (
 )
 from gateway.database.migrations import triggers
 from gateway.database.schema import CHANGES, GRANTS, HEAD, HISTORY, METADATA, RECIPIENTS, REPLICAS
+from gateway.paths import exists
 
 log = logging.getLogger("gateway.recipients")
 
@@ -105,7 +106,7 @@ def check_creatable(place: DatabasePlace) -> None:
 
 def check_writable(place: DatabasePlace) -> None:
     """Check that a server may open a SQLite file, which it does for changes. Raises DatabaseError."""
-    if place.path is not None and place.path.exists() and not os.access(place.path, os.W_OK):
+    if place.path is not None and exists(place.path) and not os.access(place.path, os.W_OK):
         raise DatabaseUnusable(f"{place.path} cannot be written")
 
 
@@ -245,7 +246,7 @@ def _upgrade(connection: Connection) -> None:
 def _back_up(path: Path) -> None:
     """Copy a file whose schema is about to change. No other program changes it meanwhile."""
     names = (f"{path.name}.before-{HEAD}{'' if number == 1 else f'-{number}'}" for number in count(1))
-    copy = next(name for name in map(path.with_name, names) if not name.exists())
+    copy = next(name for name in map(path.with_name, names) if not exists(name))
     with tempfile.NamedTemporaryFile(prefix=f".{path.name}-", dir=path.parent, delete=False) as file:
         unfinished = Path(file.name)
     try:
@@ -272,13 +273,13 @@ def check_not_taken_over(source: Path) -> None:
     Raises it for a link to an absent file, too.
     """
     note = _note(source)
-    if note.exists():
+    if exists(note):
         raise DatabaseUnusable(
             f"the database has no tables, and {source} was taken over before: restore the database from its "
             f"backup; to take over again what the file had then, remove {note}; to start without it, remove "
             f"{source}"
         )
-    if not source.exists():
+    if not exists(source):
         raise DatabaseUnusable(
             f"the database has no tables, and {source}, whose rows it would take over, is a link to an "
             f"absent file: put the file back; to start without it, remove {source}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.authentication.credential_table import configured_recipients
 from gateway.catalog.catalog import Recipient
 from gateway.config import Config
+from gateway.paths import exists
 
 
 class UnknownRecipient(OSError):
@@ -20,7 +21,7 @@ def named_recipient(config: Config, name: str) -> Recipient:
         if recipient.name.casefold() == name.casefold():
             return recipient
     place = config.database_place
-    if not config.has_database or (place.path is not None and not place.path.exists()):
+    if not config.has_database or (place.path is not None and not exists(place.path)):
         raise UnknownRecipient(
             f"gateway.recipients has no recipient {name!a}, and there is no database of them"
         )

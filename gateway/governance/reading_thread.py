@@ -20,6 +20,7 @@ from gateway.config import Config
 from gateway.config.database import DatabasePlace
 from gateway.database.errors import DatabaseMissing, DatabaseUnusable
 from gateway.limits.replica_rank import ALONE, ReplicaRank
+from gateway.paths import exists
 
 if TYPE_CHECKING:
     from gateway.governance.stored_recipients import DatabaseReader, StoredRecipients
@@ -118,7 +119,7 @@ class ReadingThread:
         """Return the reader. Raises DatabaseMissing as long as there is no file."""
         if self._reader is None:
             path = self._place().path
-            if path is not None and not path.exists():
+            if path is not None and not exists(path):
                 raise DatabaseMissing
             # A server without a database starts sooner.
             from gateway.governance.stored_recipients import DatabaseReader  # noqa: PLC0415

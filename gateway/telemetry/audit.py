@@ -23,6 +23,7 @@ from itertools import accumulate, islice, takewhile
 from pathlib import Path
 
 from gateway.config import Config
+from gateway.paths import exists
 
 Tell = Callable[[bool], None]
 """Called when the line is in the file, or a write failed."""
@@ -325,7 +326,7 @@ class AuditLog:
     @staticmethod
     def trouble(path: Path) -> str | None:
         """Return why a log at this path cannot be written; None if it can. Creates nothing."""
-        if path.exists():
+        if exists(path):
             is_writable = path.is_file() or path.is_char_device() or path.is_fifo()
             return None if is_writable and os.access(path, os.W_OK) else "it cannot be written"
         directory = path.parent

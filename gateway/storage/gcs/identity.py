@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from gateway.config.file_stamps import FileStamp, file_stamp
 from gateway.config.secret import Secret
 from gateway.config.storages.gcs import GcsEntry, google_credentials
+from gateway.paths import exists
 from gateway.storage.credentials import CredentialsUnavailable
 from gateway.storage.gcs.credentials import GcsCredentials
 
@@ -79,7 +80,7 @@ class GcsIdentity:
             Path(self._environment.get("HOME", "/nonexistent"), ".config/gcloud")
         )
         usual = Path(directory, "application_default_credentials.json")
-        return usual if usual.exists() else None
+        return usual if exists(usual) else None
 
     def _read(self, file: Path | None) -> Tokens:
         try:

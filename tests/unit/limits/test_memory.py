@@ -151,7 +151,7 @@ async def test_streams_that_wait_in_a_full_process_run_together_once_it_is_below
 async def test_a_stream_that_ran_alone_lets_others_run_once_the_process_is_below_its_limit():
     resident = [101]
     gate = MemoryGate(
-        100, stream_bytes=10, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
+        100, stream_bytes=10, queue_length=4, queue_seconds=0.2, resident_bytes=lambda: resident[0]
     )
     for streams, needed_bytes in ((1, 10), (FROM_MEMORY, 1)):
         alone = await gate.enter_stream("alice", streams)
