@@ -81,6 +81,7 @@ CRATES = {
         ROOT / "rust/limits/src",
         LIMITS_LAYERS,
         {
+            ("Bucket",): ("bucket", "Bucket"),
             ("Key",): ("key", "Key"),
             ("Kind",): ("recipients", "Kind"),
             ("SharedLimits",): ("shared", "SharedLimits"),

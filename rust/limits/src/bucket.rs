@@ -39,10 +39,12 @@ pub(crate) fn wait_ns(full_at_ns: u64, tokens: u64, terms: Terms, now_ns: u64) -
     (charged(full_at_ns, tokens, terms, now_ns) - now_ns).saturating_sub(terms.capacity_ns())
 }
 
-pub(crate) struct Bucket<'a>(pub(crate) &'a [AtomicU64]);
+/// A bucket in the file.
+pub struct Bucket<'a>(pub(crate) &'a [AtomicU64]);
 
 impl Bucket<'_> {
-    pub(crate) fn set_terms(&self, terms: Terms, now_ns: u64) {
+    /// Sets the terms. A balance stays, up to the new capacity.
+    pub fn set_terms(&self, terms: Terms, now_ns: u64) {
         let [full_at, identity, interval, capacity] = self.0 else { return };
         let before = identity.load(Acquire);
         // The process that sets the identity converts the balance, the others find it converted.
@@ -59,7 +61,9 @@ impl Bucket<'_> {
         }
     }
 
-    pub(crate) fn take(&self, tokens: u64, terms: Terms, now_ns: u64, patience_ns: u64) -> u64 {
+    /// Takes tokens if they are available after a wait of at most `patience_ns`; returns the wait in any case.
+    #[must_use]
+    pub fn take(&self, tokens: u64, terms: Terms, now_ns: u64, patience_ns: u64) -> u64 {
         let mut at = self.0[0].load(Acquire);
         loop {
             let wait = wait_ns(at, tokens, terms, now_ns);
@@ -73,11 +77,14 @@ impl Bucket<'_> {
         }
     }
 
-    pub(crate) fn charge(&self, tokens: u64, terms: Terms, now_ns: u64) {
+    /// Takes tokens, also when they are not available.
+    pub fn charge(&self, tokens: u64, terms: Terms, now_ns: u64) {
         let _ = self.0[0].fetch_update(AcqRel, Acquire, |at| Some(charged(at, tokens, terms, now_ns)));
     }
 
-    pub(crate) fn wait_ns(&self, tokens: u64, terms: Terms, now_ns: u64) -> u64 {
+    /// Returns the time until that many tokens are available.
+    #[must_use]
+    pub fn wait_ns(&self, tokens: u64, terms: Terms, now_ns: u64) -> u64 {
         wait_ns(self.0[0].load(Acquire), tokens, terms, now_ns)
     }
 }

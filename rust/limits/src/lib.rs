@@ -14,7 +14,7 @@ mod recent;
 mod recipients;
 mod shared;
 
-pub use bucket::Terms;
+pub use bucket::{Bucket, Terms};
 pub use key::Key;
 pub use recipients::Kind;
 pub use shared::SharedLimits;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::bucket::{self, Terms};
+use crate::bucket::{self, Bucket, Terms};
 use crate::key::Key;
 use crate::memory::Memory;
 use crate::recent::{self, Recent};
@@ -60,34 +60,10 @@ impl SharedLimits {
         self.recipients().place(key)
     }
 
-    /// Sets the terms of a bucket. A balance stays, up to the new capacity.
-    pub fn set_terms(&self, place: usize, kind: Kind, terms: Terms, now_ns: u64) {
-        self.recipients().bucket(place, kind).set_terms(terms, now_ns);
-    }
-
-    /// Takes tokens if they are available after a wait of at most `patience_ns`; returns the wait in any case.
+    /// A bucket of the recipient at a place.
     #[must_use]
-    pub fn take(
-        &self,
-        place: usize,
-        kind: Kind,
-        tokens: u64,
-        terms: Terms,
-        now_ns: u64,
-        patience_ns: u64,
-    ) -> u64 {
-        self.recipients().bucket(place, kind).take(tokens, terms, now_ns, patience_ns)
-    }
-
-    /// Takes tokens, also when they are not available.
-    pub fn charge(&self, place: usize, kind: Kind, tokens: u64, terms: Terms, now_ns: u64) {
-        self.recipients().bucket(place, kind).charge(tokens, terms, now_ns);
-    }
-
-    /// Returns the time until that many tokens are available.
-    #[must_use]
-    pub fn wait_ns(&self, place: usize, kind: Kind, tokens: u64, terms: Terms, now_ns: u64) -> u64 {
-        self.recipients().bucket(place, kind).wait_ns(tokens, terms, now_ns)
+    pub fn bucket(&self, place: usize, kind: Kind) -> Bucket<'_> {
+        self.recipients().bucket(place, kind)
     }
 
     /// Counts a stream of this worker, unless `limit` streams run in all workers.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use shared_limits::{Key, Kind, Terms};
+use shared_limits::{Bucket, Key, Kind, Terms};
 
 const SECOND_NS: f64 = 1e9;
 
@@ -53,7 +53,7 @@ impl SharedLimits {
         };
         let place = self.0.recipient(key(recipient));
         let terms = Terms { interval_ns: interval_ns(1.0 / rate), capacity };
-        self.0.set_terms(place, kind, terms, nanoseconds(now_seconds));
+        self.0.bucket(place, kind).set_terms(terms, nanoseconds(now_seconds));
         Ok(SharedBucket { limits: Arc::clone(&self.0), place, kind, terms })
     }
 
@@ -87,22 +87,27 @@ pub(crate) struct SharedBucket {
     terms: Terms,
 }
 
+impl SharedBucket {
+    fn bucket(&self) -> Bucket<'_> {
+        self.limits.bucket(self.place, self.kind)
+    }
+}
+
 #[pymethods]
 impl SharedBucket {
     fn wait_seconds(&self, tokens: u64, now_seconds: f64) -> f64 {
-        let now_ns = nanoseconds(now_seconds);
-        seconds_of(self.limits.wait_ns(self.place, self.kind, tokens, self.terms, now_ns))
+        seconds_of(self.bucket().wait_ns(tokens, self.terms, nanoseconds(now_seconds)))
     }
 
     #[pyo3(signature = (tokens, now_seconds, *, patience_seconds))]
     fn take(&self, tokens: u64, now_seconds: f64, patience_seconds: f64) -> (bool, f64) {
-        let (now_ns, patience_ns) = (nanoseconds(now_seconds), nanoseconds(patience_seconds));
-        let wait_ns = self.limits.take(self.place, self.kind, tokens, self.terms, now_ns, patience_ns);
+        let patience_ns = nanoseconds(patience_seconds);
+        let wait_ns = self.bucket().take(tokens, self.terms, nanoseconds(now_seconds), patience_ns);
         (wait_ns <= patience_ns, seconds_of(wait_ns))
     }
 
     fn charge(&self, tokens: u64, now_seconds: f64) {
-        self.limits.charge(self.place, self.kind, tokens, self.terms, nanoseconds(now_seconds));
+        self.bucket().charge(tokens, self.terms, nanoseconds(now_seconds));
     }
 }
 

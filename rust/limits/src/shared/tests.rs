@@ -42,9 +42,9 @@ fn a_file_of_another_length_is_refused() {
 fn workers_take_exactly_the_tokens_of_a_bucket() {
     let terms = Terms { interval_ns: SECOND, capacity: 10_000 };
     let taken = at_once(&workers(), |limits| {
-        let place = limits.recipient([7, 7]);
-        limits.set_terms(place, Kind::Requests, terms, SECOND);
-        (0..5_000).filter(|_| limits.take(place, Kind::Requests, 1, terms, SECOND, 0) == 0).count()
+        let bucket = limits.bucket(limits.recipient([7, 7]), Kind::Requests);
+        bucket.set_terms(terms, SECOND);
+        (0..5_000).filter(|_| bucket.take(1, terms, SECOND, 0) == 0).count()
     });
     assert_eq!(taken.iter().sum::<usize>(), 10_000);
 }
@@ -154,18 +154,19 @@ fn a_balance_stays_when_the_terms_change() {
     assert_eq!(workers[0].recipient([1, 1]), place);
     let (old, new) =
         (Terms { interval_ns: SECOND, capacity: 5 }, Terms { interval_ns: SECOND / 10, capacity: 50 });
-    workers[0].set_terms(place, Kind::Files, old, SECOND);
-    workers[0].charge(place, Kind::Files, 7, old, SECOND);
+    let bucket = workers[0].bucket(place, Kind::Files);
+    bucket.set_terms(old, SECOND);
+    bucket.charge(7, old, SECOND);
     for limits in &workers {
-        limits.set_terms(place, Kind::Files, new, SECOND);
+        limits.bucket(place, Kind::Files).set_terms(new, SECOND);
     }
-    assert_eq!(workers[0].wait_ns(place, Kind::Files, 0, new, SECOND), SECOND / 5);
-    workers[0].set_terms(place, Kind::Files, old, SECOND);
-    assert_eq!(workers[0].wait_ns(place, Kind::Files, 0, old, SECOND), 2 * SECOND);
+    assert_eq!(bucket.wait_ns(0, new, SECOND), SECOND / 5);
+    bucket.set_terms(old, SECOND);
+    assert_eq!(bucket.wait_ns(0, old, SECOND), 2 * SECOND);
     // What was saved up counts up to the new capacity.
-    workers[0].set_terms(place, Kind::Files, new, 100 * SECOND);
-    assert_eq!(workers[0].wait_ns(place, Kind::Files, 5, new, 100 * SECOND), 0);
-    assert_eq!(workers[0].wait_ns(place, Kind::Files, 6, new, 100 * SECOND), SECOND / 10);
+    bucket.set_terms(new, 100 * SECOND);
+    assert_eq!(bucket.wait_ns(5, new, 100 * SECOND), 0);
+    assert_eq!(bucket.wait_ns(6, new, 100 * SECOND), SECOND / 10);
 }
 
 proptest! {
@@ -178,18 +179,16 @@ proptest! {
         let place = workers[0].recipient([1, 1]);
         let mut level = capacity as i64;
         for (step, (ticks, taken)) in steps.into_iter().enumerate() {
-            let limits = &workers[step % WORKERS];
+            let bucket = workers[step % WORKERS].bucket(place, Kind::Requests);
             now += ticks * 2520 * SECOND;
             level = (level + (ticks * rate) as i64).min(capacity as i64);
             let wait = (taken as i64 - level).max(0) as u64 * terms.interval_ns;
-            prop_assert_eq!(limits.wait_ns(place, Kind::Requests, taken, terms, now), wait);
-            prop_assert_eq!(limits.take(place, Kind::Requests, taken, terms, now, 0), wait);
-            if wait == 0 {
-                level -= taken as i64;
-            } else {
-                limits.charge(place, Kind::Requests, taken, terms, now);
-                level -= taken as i64;
+            prop_assert_eq!(bucket.wait_ns(taken, terms, now), wait);
+            prop_assert_eq!(bucket.take(taken, terms, now, 0), wait);
+            if wait > 0 {
+                bucket.charge(taken, terms, now);
             }
+            level -= taken as i64;
         }
     }
 }
