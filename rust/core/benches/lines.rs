@@ -34,14 +34,7 @@ const RSA_KEY: &str = include_str!("../src/sign/gcs/test_key.pem");
 
 /// URLs by each other kind of signature.
 fn other_urls() -> Vec<(&'static str, UrlStream)> {
-    let azure = |key| AzureOptions {
-        account: "exampleaccount".to_owned(),
-        container: "example-bucket".to_owned(),
-        endpoint: None,
-        key,
-        credentials_expire_ms: None,
-        portable: false,
-    };
+    let azure = |key| AzureOptions::new("exampleaccount", "example-bucket", key);
     let value = "ZXhhbXBsZS1zZWNyZXQtb2YtdGhpcnR5LXR3by1ieXRlcw==".to_owned();
     let delegation = DelegationKey {
         object_id: "23657296-5cd5-45b0-a809-d972a7f4dfe1".to_owned(),
@@ -52,14 +45,7 @@ fn other_urls() -> Vec<(&'static str, UrlStream)> {
         version: "2022-11-02".to_owned(),
         value: value.clone(),
     };
-    let gcs = |key| GcsOptions {
-        bucket: "example-bucket".to_owned(),
-        endpoint: None,
-        key,
-        user_project: None,
-        credentials_expire_ms: None,
-        portable: false,
-    };
+    let gcs = |key| GcsOptions::new("example-bucket", key);
     let hmac = GcsKey::Hmac { access_id: "GOOG1EXAMPLE".to_owned(), secret: "secret".to_owned() };
     let email = "signer@project.iam.gserviceaccount.com".to_owned();
     let rsa = GcsKey::ServiceAccount { email, private_key: RSA_KEY.to_owned() };

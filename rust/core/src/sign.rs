@@ -93,13 +93,13 @@ impl Signer {
 
     /// Returns whether each URL is signed by a request.
     fn sends_requests(&self) -> bool {
-        matches!(&*self.0, Scheme::Gcs(signer) if matches!(signer.options().key, GcsKey::Remote { .. }))
+        matches!(&*self.0, Scheme::Gcs(signer) if matches!(signer.options.key, GcsKey::Remote { .. }))
     }
 
     /// Returns the account of a container of Azure.
     fn account(&self) -> Option<&str> {
         match &*self.0 {
-            Scheme::Azure(signer) => Some(&signer.options().account),
+            Scheme::Azure(signer) => Some(&signer.options.account),
             Scheme::S3(_) | Scheme::Gcs(_) | Scheme::Local(_) => None,
         }
     }
@@ -117,9 +117,9 @@ impl Signer {
 impl fmt::Debug for Signer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0 {
-            Scheme::S3(signer) => f.debug_tuple("Signer").field(signer.options()).finish(),
-            Scheme::Azure(signer) => f.debug_tuple("Signer").field(signer.options()).finish(),
-            Scheme::Gcs(signer) => f.debug_tuple("Signer").field(signer.options()).finish(),
+            Scheme::S3(signer) => f.debug_tuple("Signer").field(&signer.options).finish(),
+            Scheme::Azure(signer) => f.debug_tuple("Signer").field(&signer.options).finish(),
+            Scheme::Gcs(signer) => f.debug_tuple("Signer").field(&signer.options).finish(),
             Scheme::Local(_) => f.write_str("Signer(local, key: ***)"),
         }
     }

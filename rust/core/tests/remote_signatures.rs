@@ -132,15 +132,7 @@ fn payload(body: &[u8]) -> Vec<u8> {
 }
 
 fn gcs(key: GcsKey) -> Signer {
-    Signer::gcs(GcsOptions {
-        bucket: "bu_cket".to_owned(),
-        endpoint: None,
-        key,
-        user_project: None,
-        credentials_expire_ms: None,
-        portable: false,
-    })
-    .unwrap()
+    Signer::gcs(GcsOptions::new("bu_cket", key)).unwrap()
 }
 
 fn with_private_key() -> Signer {

@@ -35,6 +35,15 @@ pub struct AzureOptions {
     pub portable: bool,
 }
 
+impl AzureOptions {
+    /// Options for a container of the public cloud.
+    #[must_use]
+    pub fn new(account: &str, container: &str, key: AzureKey) -> Self {
+        let (account, container) = (account.to_owned(), container.to_owned());
+        Self { account, container, endpoint: None, key, credentials_expire_ms: None, portable: false }
+    }
+}
+
 /// A key that signs. `Debug` shows no secret.
 #[derive(Clone)]
 pub enum AzureKey {
@@ -109,7 +118,7 @@ impl AzureAddress {
 
 /// Signs for one container.
 pub(super) struct AzureSigner {
-    options: AzureOptions,
+    pub(super) options: AzureOptions,
     /// `https://account.blob.core.windows.net/container/`
     base: String,
     is_https: bool,
@@ -137,10 +146,6 @@ impl AzureSigner {
         }
         let base = format!("{endpoint}/{}/", options.container);
         Ok(Self { base, is_https, key: HmacKey::new(&secret), key_expires_ms, options })
-    }
-
-    pub(super) fn options(&self) -> &AzureOptions {
-        &self.options
     }
 
     /// Signs keys below `prefix`.

@@ -43,6 +43,15 @@ pub struct GcsOptions {
     pub portable: bool,
 }
 
+impl GcsOptions {
+    /// Options for a bucket of Google itself.
+    #[must_use]
+    pub fn new(bucket: &str, key: GcsKey) -> Self {
+        let bucket = bucket.to_owned();
+        Self { bucket, endpoint: None, key, user_project: None, credentials_expire_ms: None, portable: false }
+    }
+}
+
 /// A key that signs. `Debug` shows no secret.
 #[derive(Clone)]
 pub enum GcsKey {
@@ -83,7 +92,7 @@ impl fmt::Debug for GcsKey {
 
 /// Signs for one bucket.
 pub(super) struct GcsSigner {
-    options: GcsOptions,
+    pub(super) options: GcsOptions,
     address: Address,
     key: Key,
     /// The encoded parameter of requests that the requester pays.
@@ -115,10 +124,6 @@ impl GcsSigner {
         Ok(Self { options, address, key, more })
     }
 
-    pub(super) fn options(&self) -> &GcsOptions {
-        &self.options
-    }
-
     /// Signs keys below `prefix`.
     pub(super) fn template(&self, prefix: &str, now_ms: i64, configured_seconds: i64) -> Result<UrlTemplate> {
         let now_seconds = now_ms.div_euclid(1000);
@@ -130,6 +135,8 @@ impl GcsSigner {
             GcsKey::Hmac { access_id, .. } => (GOOGLE.hmac, access_id),
             GcsKey::ServiceAccount { email, .. } | GcsKey::Remote { email, .. } => (RSA, email),
         };
+        let lifetime_seconds =
+            lifetime_seconds(now_seconds, configured_seconds, self.options.credentials_expire_ms)?;
         let request = Request {
             dialect: &GOOGLE,
             algorithm,
@@ -138,27 +145,19 @@ impl GcsSigner {
             region: REGION,
             access_id,
             now_seconds,
-            lifetime_seconds: lifetime_seconds(
-                now_seconds,
-                configured_seconds,
-                self.options.credentials_expire_ms,
-            )?,
+            lifetime_seconds,
             token: "",
             more: &self.more,
         };
+        let sign = |signing: &Signing<'_>| request.template(signing, self.options.portable);
         match &self.key {
-            Key::Hmac(keys) => {
-                let key = keys.of(&request.date()?);
-                request.template(&Signing::Hmac(&key), self.options.portable)
-            }
+            Key::Hmac(keys) => sign(&Signing::Hmac(&keys.of(&request.date()?))),
             Key::Rsa(key) => {
-                let form = |head| Form::Rsa(RsaSignature::new(key.clone(), head).into());
-                request.template(&Signing::Other(&form), self.options.portable)
+                sign(&Signing::Other(&|head| Form::Rsa(RsaSignature::new(key.clone(), head).into())))
             }
-            Key::Remote(service, most) => {
-                let form = |head| Form::Remote(RemoteSignature::new(Arc::clone(service), head, *most).into());
-                request.template(&Signing::Other(&form), self.options.portable)
-            }
+            Key::Remote(service, most) => sign(&Signing::Other(&|head| {
+                Form::Remote(RemoteSignature::new(Arc::clone(service), head, *most).into())
+            })),
         }
     }
 }

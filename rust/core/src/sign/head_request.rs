@@ -41,7 +41,7 @@ impl HeadSigner {
 
     /// Returns the bytes of a request for the object `key`, which is not encoded.
     pub(crate) fn request(&self, key: &str, now_seconds: i64) -> Result<Vec<u8>> {
-        let (options, host) = (self.0.options(), &self.0.address.host);
+        let (options, host) = (&self.0.options, &self.0.address.host);
         let time = utc_basic(now_seconds)?;
         let scope = format!("{}/{}/s3/aws4_request", &time[..8], options.region);
         let mut path = self.0.address.path.clone().into_bytes();

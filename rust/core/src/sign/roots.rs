@@ -49,10 +49,10 @@ impl SigningRoot {
         }
         let key_prefix = match &*signer.0 {
             Scheme::Local(_) => String::new(),
-            Scheme::S3(s3) => key_prefix(&canonical, &format!("s3://{}/", s3.options().bucket))?,
-            Scheme::Gcs(gcs) => key_prefix(&canonical, &format!("gs://{}/", gcs.options().bucket))?,
+            Scheme::S3(s3) => key_prefix(&canonical, &format!("s3://{}/", s3.options.bucket))?,
+            Scheme::Gcs(gcs) => key_prefix(&canonical, &format!("gs://{}/", gcs.options.bucket))?,
             Scheme::Azure(azure) => {
-                let AzureOptions { account, container, .. } = azure.options();
+                let AzureOptions { account, container, .. } = &azure.options;
                 let host = account_of(&canonical).unwrap_or_default();
                 if host.split('.').next() != Some(account) {
                     return Err(of_another_bucket());

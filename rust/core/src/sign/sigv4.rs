@@ -77,7 +77,7 @@ impl fmt::Debug for S3Options {
 
 /// Signs for one bucket.
 pub(super) struct S3Signer {
-    options: S3Options,
+    pub(super) options: S3Options,
     pub(super) address: Address,
     pub(super) keys: SigningKeys,
 }
@@ -93,10 +93,6 @@ impl S3Signer {
         Ok(Self { options, address, keys })
     }
 
-    pub(super) fn options(&self) -> &S3Options {
-        &self.options
-    }
-
     /// Signs keys below `prefix`.
     pub(super) fn template(&self, prefix: &str, now_ms: i64, configured_seconds: i64) -> Result<UrlTemplate> {
         let now_seconds = now_ms.div_euclid(1000);
@@ -104,6 +100,8 @@ impl S3Signer {
             Some(token) => format!("&X-Amz-Security-Token={}", percent::query_value(token)),
             None => String::new(),
         };
+        let lifetime_seconds =
+            lifetime_seconds(now_seconds, configured_seconds, self.options.credentials_expire_ms)?;
         let request = Request {
             dialect: &AWS,
             algorithm: AWS.hmac,
@@ -112,11 +110,7 @@ impl S3Signer {
             region: &self.options.region,
             access_id: &self.options.access_key_id,
             now_seconds,
-            lifetime_seconds: lifetime_seconds(
-                now_seconds,
-                configured_seconds,
-                self.options.credentials_expire_ms,
-            )?,
+            lifetime_seconds,
             token: &token,
             more: if self.options.requester_pays { REQUESTER_PAYS } else { "" },
         };

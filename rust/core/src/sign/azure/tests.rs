@@ -34,14 +34,7 @@ const OF_DELEGATION_KEY: [(&str, &str); 7] = [
 ];
 
 fn options(key: AzureKey) -> AzureOptions {
-    AzureOptions {
-        account: ACCOUNT.to_owned(),
-        container: "data-1".to_owned(),
-        endpoint: None,
-        key,
-        credentials_expire_ms: None,
-        portable: false,
-    }
+    AzureOptions::new(ACCOUNT, "data-1", key)
 }
 
 fn account_key() -> AzureKey {

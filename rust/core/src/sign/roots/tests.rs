@@ -30,27 +30,12 @@ fn local_stream() -> UrlStream {
 }
 
 fn azure(account: &str, container: &str) -> Signer {
-    Signer::azure(AzureOptions {
-        account: account.to_owned(),
-        container: container.to_owned(),
-        endpoint: None,
-        key: AzureKey::Account("c2VjcmV0".to_owned()),
-        credentials_expire_ms: None,
-        portable: false,
-    })
-    .unwrap()
+    Signer::azure(AzureOptions::new(account, container, AzureKey::Account("c2VjcmV0".to_owned()))).unwrap()
 }
 
 fn gcs(bucket: &str) -> Signer {
-    Signer::gcs(GcsOptions {
-        bucket: bucket.to_owned(),
-        endpoint: None,
-        key: GcsKey::Hmac { access_id: "id".to_owned(), secret: "secret".to_owned() },
-        user_project: None,
-        credentials_expire_ms: None,
-        portable: false,
-    })
-    .unwrap()
+    let key = GcsKey::Hmac { access_id: "id".to_owned(), secret: "secret".to_owned() };
+    Signer::gcs(GcsOptions::new(bucket, key)).unwrap()
 }
 
 /// A table on Azure whose log may refer to one more container, and to one of another account.
@@ -234,10 +219,7 @@ fn many_urls_are_signed_as_each_by_itself() {
 #[test]
 fn a_url_taken_back_leaves_the_others_signed() {
     let mut stream = s3_stream();
-    let mut expected = Vec::new();
-    stream.clone().append("a", &mut expected).unwrap();
-    let mut twin = stream.clone();
-    expected.clear();
+    let (mut twin, mut expected) = (stream.clone(), Vec::new());
     twin.append("a", &mut expected).unwrap();
     twin.append("c", &mut expected).unwrap();
     twin.finish(&mut expected);
@@ -299,7 +281,7 @@ fn a_location_of_another_container_than_its_signers_is_refused() {
     ] {
         assert!(SigningRoot::new(location, azure("acct", "data")).is_err(), "{location}");
     }
-    for location in ["gs://other/x", "s3://bu_cket/x"] {
+    for location in ["gs://other/x", "gs://bu_ck/x", "gs://bu_cket.y/x", "s3://bu_cket/x"] {
         assert!(SigningRoot::new(location, gcs("bu_cket")).is_err(), "{location}");
     }
     for location in ["az://data/x", "abfss://data@acct.dfs.core.chinacloudapi.cn/x"] {
