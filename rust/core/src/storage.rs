@@ -146,7 +146,7 @@ impl Storage {
     pub(crate) fn location(&self) -> [&str; 3] {
         match &self.inner {
             Inner::Local => ["file", "", ""],
-            Inner::Remote(remote) => [remote.kind(), remote.endpoint(), remote.bucket()],
+            Inner::Remote(remote) => remote.location(),
         }
     }
 

@@ -8,7 +8,7 @@ use object_store::azure::{AzureAccessKey, AzureCredential, MicrosoftAzureBuilder
 use reqwest::header::HeaderMap;
 
 use super::credentials::{Credentials, Replaceable, checked_token};
-use super::remote::{Access, Connection, Remote, RequestTimes, StoreParts, invalid_options};
+use super::remote::{Access, Connection, Remote, RequestTimes, invalid_options};
 use crate::error::{Error, Result};
 use crate::sign::{AzureAddress, decode_key};
 
@@ -33,16 +33,9 @@ impl AzureOptions {
     }
 }
 
-/// The credentials of a container.
-struct AzureAccess(Arc<Replaceable<AzureCredential>>);
-
-impl Access for AzureAccess {
-    fn kind(&self) -> &'static str {
-        "azure"
-    }
-
+impl Access for Arc<Replaceable<AzureCredential>> {
     fn replace(&self, credentials: &Credentials<'_>) -> Result<()> {
-        self.0.replace(match credentials {
+        self.set(match credentials {
             Credentials::AccountKey(key) => AzureCredential::AccessKey(access_key(key)?),
             Credentials::BearerToken(token) => AzureCredential::BearerToken(checked_token(token)?),
             Credentials::AccessKeys(_) => return Err(credentials.of_another_store("Azure")),
@@ -74,15 +67,9 @@ pub(super) fn open(options: &AzureOptions) -> Result<Remote> {
         .with_retry(connection.retries())
         .build()
         .map_err(|error| invalid_options(&error))?;
-    Ok(Remote::of(StoreParts {
-        store: Arc::new(store),
-        access: Box::new(AzureAccess(credentials)),
-        bucket: container.clone(),
-        // The endpoint of an emulator or a proxy may serve several accounts.
-        endpoint: format!("{account}@{}", address.endpoint),
-        ordered_listings: true,
-        listing_time: options.times.listing,
-    }))
+    // The endpoint of an emulator or a proxy may serve several accounts.
+    let endpoint = format!("{account}@{}", address.endpoint);
+    Ok(Remote::new("azure", store, credentials, container, endpoint, options.times))
 }
 
 #[cfg(test)]

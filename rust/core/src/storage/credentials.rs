@@ -74,7 +74,7 @@ impl<C> Replaceable<C> {
     }
 
     /// Authorizes later requests with these credentials. A request that is repeated keeps its signature.
-    pub(super) fn replace(&self, credentials: C) {
+    pub(super) fn set(&self, credentials: C) {
         *self.given.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(credentials));
     }
 }

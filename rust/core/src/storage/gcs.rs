@@ -7,7 +7,7 @@ use object_store::gcp::{GcpCredential, GcpSigningCredential, GoogleCloudStorageB
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::credentials::{Credentials, Replaceable, checked_token};
-use super::remote::{Access, Connection, Remote, RequestTimes, StoreParts, invalid_options};
+use super::remote::{Access, Connection, Remote, RequestTimes, invalid_options};
 use crate::error::{Error, Result};
 use crate::sign::GCS_ENDPOINT;
 
@@ -35,19 +35,12 @@ impl GcsOptions {
     }
 }
 
-/// The token of a bucket.
-struct GcsAccess(Arc<Replaceable<GcpCredential>>);
-
-impl Access for GcsAccess {
-    fn kind(&self) -> &'static str {
-        "gcs"
-    }
-
+impl Access for Arc<Replaceable<GcpCredential>> {
     fn replace(&self, credentials: &Credentials<'_>) -> Result<()> {
         let Credentials::BearerToken(token) = credentials else {
             return Err(credentials.of_another_store("Google"));
         };
-        self.0.replace(GcpCredential { bearer: checked_token(token)? });
+        self.set(GcpCredential { bearer: checked_token(token)? });
         Ok(())
     }
 }
@@ -83,14 +76,7 @@ pub(super) fn open(options: &GcsOptions) -> Result<Remote> {
         .with_retry(connection.retries())
         .build()
         .map_err(|error| invalid_options(&error))?;
-    Ok(Remote::of(StoreParts {
-        store: Arc::new(store),
-        access: Box::new(GcsAccess(credentials)),
-        bucket: options.bucket.clone(),
-        endpoint: endpoint.to_owned(),
-        ordered_listings: true,
-        listing_time: options.times.listing,
-    }))
+    Ok(Remote::new("gcs", store, credentials, &options.bucket, endpoint.to_owned(), options.times))
 }
 
 #[cfg(test)]

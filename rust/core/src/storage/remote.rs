@@ -66,40 +66,29 @@ impl Default for RequestTimes {
 }
 
 pub(super) struct Remote {
+    /// The name of the kind of store.
+    kind: &'static str,
     store: Arc<dyn ObjectStore>,
     /// The same store, for listings that stop after some pages.
     pages: Arc<dyn PaginatedListStore>,
     access: Box<dyn Access>,
+    /// The name of the bucket or container.
     bucket: String,
+    /// What distinguishes buckets of one name. Empty for AWS.
     endpoint: String,
-    ordered_listings: bool,
+    /// Whether listings are ordered by name, so that they can stop after the log files.
+    pub(super) ordered_listings: bool,
     /// Whether names were seen in another order, or to be missing in a listing that begins at a name.
     lists_whole: AtomicBool,
+    /// The time that a whole listing may take.
     listing_time: Duration,
     /// Whether reads of listed objects were refused for their listed entity tags: objects have others, or the store
     /// compares none.
     refuses_tags: AtomicBool,
 }
 
-/// What distinguishes one store from another.
-pub(super) struct StoreParts<S> {
-    pub(super) store: Arc<S>,
-    pub(super) access: Box<dyn Access>,
-    /// The name of the bucket or container.
-    pub(super) bucket: String,
-    /// What distinguishes buckets of one name. Empty for AWS.
-    pub(super) endpoint: String,
-    /// Whether listings are ordered by name, so that they can stop after the log files.
-    pub(super) ordered_listings: bool,
-    /// The time that a whole listing may take.
-    pub(super) listing_time: Duration,
-}
-
 /// The credentials of requests, which are replaced while requests run.
 pub(super) trait Access: Send + Sync {
-    /// The name of the kind of store.
-    fn kind(&self) -> &'static str;
-
     /// The requests that need no thread of the runtime.
     fn direct(&self) -> Option<&Direct> {
         None
@@ -111,37 +100,38 @@ pub(super) trait Access: Send + Sync {
 
 impl fmt::Debug for Remote {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Storage::{}({:?})", self.kind(), self.bucket)
+        write!(formatter, "Storage::{}({:?})", self.kind, self.bucket)
     }
 }
 
 impl Remote {
-    pub(super) fn of<S: ObjectStore + PaginatedListStore>(parts: StoreParts<S>) -> Self {
-        let StoreParts { store, access, bucket, endpoint, ordered_listings, listing_time } = parts;
-        let pages = Arc::clone(&store) as _;
+    /// A store with ordered listings.
+    pub(super) fn new(
+        kind: &'static str,
+        store: impl ObjectStore + PaginatedListStore,
+        access: impl Access + 'static,
+        bucket: &str,
+        endpoint: String,
+        times: RequestTimes,
+    ) -> Self {
+        let store = Arc::new(store);
         Self {
+            kind,
+            pages: Arc::clone(&store) as _,
             store,
-            pages,
-            access,
-            bucket,
+            access: Box::new(access),
+            bucket: bucket.to_owned(),
             endpoint,
-            ordered_listings,
+            ordered_listings: true,
             lists_whole: AtomicBool::default(),
-            listing_time,
+            listing_time: times.listing,
             refuses_tags: AtomicBool::default(),
         }
     }
 
-    pub(super) fn kind(&self) -> &'static str {
-        self.access.kind()
-    }
-
-    pub(super) fn bucket(&self) -> &str {
-        &self.bucket
-    }
-
-    pub(super) fn endpoint(&self) -> &str {
-        &self.endpoint
+    /// The kind, the endpoint and the bucket.
+    pub(super) fn location(&self) -> [&str; 3] {
+        [self.kind, &self.endpoint, &self.bucket]
     }
 
     pub(super) fn replace_credentials(&self, credentials: &Credentials<'_>) -> Result<()> {

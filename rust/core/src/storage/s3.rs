@@ -9,7 +9,7 @@ use reqwest::header::HeaderMap;
 
 use super::credentials::{Credentials, Replaceable, S3Credentials};
 use super::direct::Direct;
-use super::remote::{Access, Connection, Remote, RequestTimes, StoreParts, invalid_options};
+use super::remote::{Access, Connection, Remote, RequestTimes, invalid_options};
 use super::transport::authorities;
 use crate::error::{Error, Result};
 use crate::sign;
@@ -51,10 +51,6 @@ struct S3Access {
 }
 
 impl Access for S3Access {
-    fn kind(&self) -> &'static str {
-        "s3"
-    }
-
     fn direct(&self) -> Option<&Direct> {
         self.direct.as_ref()
     }
@@ -63,7 +59,7 @@ impl Access for S3Access {
         let Credentials::AccessKeys(keys) = credentials else {
             return Err(credentials.of_another_store("S3"));
         };
-        self.keys.replace(credential(keys));
+        self.keys.set(credential(keys));
         self.sign_direct(keys);
         Ok(())
     }
@@ -105,15 +101,14 @@ pub(super) fn open(options: &S3Options) -> Result<Remote> {
     if let Some(credentials) = &options.credentials {
         access.sign_direct(credentials);
     }
-    Ok(Remote::of(StoreParts {
-        store: Arc::new(store),
-        access: Box::new(access),
-        bucket: options.bucket.clone(),
-        endpoint,
-        // Directory buckets (S3 Express) list in no order.
-        ordered_listings: !options.bucket.ends_with("--x-s3"),
-        listing_time: options.times.listing,
-    }))
+    let mut remote = Remote::new("s3", store, access, &options.bucket, endpoint, options.times);
+    remote.ordered_listings = !is_directory_bucket(options);
+    Ok(remote)
+}
+
+/// Returns whether it is a bucket of S3 Express, which needs a session and lists in no order.
+fn is_directory_bucket(options: &S3Options) -> bool {
+    options.bucket.ends_with("--x-s3")
 }
 
 /// Returns the options with the bucket in the path if the host cannot contain its name, as in signed URLs.
@@ -208,8 +203,7 @@ const PROXIES: [&str; 6] =
 
 /// Returns whether requests need no more than the address and the credentials.
 fn is_plain(options: &S3Options) -> bool {
-    // Directory buckets (S3 Express) need a session.
-    !options.bucket.ends_with("--x-s3")
+    !is_directory_bucket(options)
         && !options.requester_pays
         && PROXIES.iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty()))
 }
