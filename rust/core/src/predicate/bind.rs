@@ -276,7 +276,7 @@ impl<'a> Binder<'a> {
             return Err(format!("a value of column {} may exceed {to}", shown(&column.logical.join("."))));
         }
         let wraps_above = match (&column.data_type, declared) {
-            (DataType::Primitive(from), Some(to)) if may_overflow(*from, to) => greatest(to),
+            (DataType::Primitive(from), Some(to)) if may_overflow(*from, to) => greatest(to).map(i128::from),
             _ => None,
         };
         let mut coercion = match key_type {
@@ -481,11 +481,12 @@ fn may_overflow(from: PrimitiveType, to: PrimitiveType) -> bool {
 }
 
 /// The greatest value of a type of whole numbers.
-fn greatest(integers: PrimitiveType) -> Option<i128> {
+pub(super) fn greatest(integers: PrimitiveType) -> Option<i64> {
     match integers {
         PrimitiveType::Byte => Some(i8::MAX.into()),
         PrimitiveType::Short => Some(i16::MAX.into()),
         PrimitiveType::Integer => Some(i32::MAX.into()),
+        PrimitiveType::Long => Some(i64::MAX),
         _ => None,
     }
 }
@@ -526,10 +527,7 @@ fn cast_number(text: &str, kind: NumberKind, to: PrimitiveType) -> Option<Litera
         fits.then(|| Literal::Number(spread.low.to_string(), NumberKind::Exact))
     };
     match to {
-        P::Byte => within(i64::from(i8::MAX)),
-        P::Short => within(i64::from(i16::MAX)),
-        P::Integer => within(i64::from(i32::MAX)),
-        P::Long => within(i64::MAX),
+        P::Byte | P::Short | P::Integer | P::Long => within(greatest(to)?),
         P::Float => Some(Literal::Number(text.to_owned(), NumberKind::Float)),
         P::Double if kind == NumberKind::Float => None,
         P::Double => Some(Literal::Number(text.to_owned(), NumberKind::Double)),

@@ -132,17 +132,15 @@ impl Expression {
     }
 }
 
-fn quoted(formatter: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    write!(formatter, "'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
 fn number(formatter: &mut fmt::Formatter<'_>, text: &str, suffix: char, name: &str) -> fmt::Result {
     if text.ends_with(|character: char| character.is_ascii_digit()) {
         return write!(formatter, "{text}{suffix}");
     }
-    formatter.write_str("CAST(")?;
-    quoted(formatter, text)?;
-    write!(formatter, " AS {name})")
+    write!(formatter, "CAST({} AS {name})", quoted(text))
 }
 
 fn joined(formatter: &mut fmt::Formatter<'_>, children: &[Expression], word: &str) -> fmt::Result {
@@ -203,19 +201,12 @@ impl fmt::Display for Literal {
             Self::Number(text, NumberKind::Exact) => formatter.write_str(text),
             Self::Number(text, NumberKind::Float) => number(formatter, text, 'F', "float"),
             Self::Number(text, NumberKind::Double) => number(formatter, text, 'D', "double"),
-            Self::Text { text, .. } => quoted(formatter, text),
-            Self::Date(text) => {
-                formatter.write_str("DATE ")?;
-                quoted(formatter, text)
-            }
+            Self::Text { text, .. } => formatter.write_str(&quoted(text)),
+            Self::Date(text) => write!(formatter, "DATE {}", quoted(text)),
             Self::Timestamp(text) | Self::CutTimestamp(text) => {
-                formatter.write_str("TIMESTAMP ")?;
-                quoted(formatter, text)
+                write!(formatter, "TIMESTAMP {}", quoted(text))
             }
-            Self::TimestampNtz(text) => {
-                formatter.write_str("TIMESTAMP_NTZ ")?;
-                quoted(formatter, text)
-            }
+            Self::TimestampNtz(text) => write!(formatter, "TIMESTAMP_NTZ {}", quoted(text)),
         }
     }
 }
@@ -228,6 +219,6 @@ impl fmt::Display for Pattern {
             PatternRest::Anything => "%",
             PatternRest::Something => "%_",
         };
-        quoted(formatter, &(escaped + tail))
+        formatter.write_str(&quoted(&(escaped + tail)))
     }
 }

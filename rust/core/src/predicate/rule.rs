@@ -458,15 +458,11 @@ fn exact_spread(column: &BoundColumn, text: &str) -> Option<Spread> {
     if text.trim() != text {
         return None;
     }
-    let integer = |limit: i64| {
+    if let Some(greatest) = bind::greatest(primitive) {
         let value = text.parse::<i64>().ok()?;
-        (-limit - 1..=limit).contains(&value).then(|| Spread::exact(i128::from(value)))
-    };
+        return (-greatest - 1..=greatest).contains(&value).then(|| Spread::exact(i128::from(value)));
+    }
     match primitive {
-        PrimitiveType::Byte => integer(i64::from(i8::MAX)),
-        PrimitiveType::Short => integer(i64::from(i16::MAX)),
-        PrimitiveType::Integer => integer(i64::from(i32::MAX)),
-        PrimitiveType::Long => integer(i64::MAX),
         PrimitiveType::Decimal { precision, scale } => {
             let spread = Number::parse(text)?.scaled(i32::from(scale));
             let limit = 10_i128.checked_pow(u32::from(precision))?;

@@ -92,11 +92,13 @@ struct InForce {
 }
 
 /// Lines of one kind of one version.
+#[derive(Debug)]
 enum Piece {
     Header(Vec<u8>),
     Files(Files),
 }
 
+#[derive(Debug)]
 struct Files {
     batch: Arc<ChangeBatch>,
     action: FileAction,
@@ -122,16 +124,6 @@ impl Files {
             FileAction::Remove => &self.batch.removes,
             FileAction::Add | FileAction::Live => &self.batch.adds,
         }
-    }
-}
-
-impl std::fmt::Debug for Piece {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let lines = match self {
-            Self::Header(_) => 1,
-            Self::Files(files) => files.rows.len(),
-        };
-        formatter.debug_struct("Piece").field("lines", &lines).finish()
     }
 }
 

@@ -171,18 +171,13 @@ pub(crate) fn literal_spread(key_type: KeyType, literal: &Literal, coercion: Coe
             Literal::Text { text, other: None } => boolean(text),
             _ => None,
         },
-        KeyType::Integer => {
-            // Spark compares what is cast to a decimal with a string as doubles.
-            let is_text = coercion.is_cast && matches!(literal, Literal::Text { .. });
-            let coarsest =
-                if is_text && coarsest == NumberKind::Exact { NumberKind::Double } else { coarsest };
-            number(literal, coarsest, 0)
-        }
-        KeyType::Decimal { scale, .. } => {
-            // Spark compares a decimal with a string as doubles.
-            let is_text = matches!(literal, Literal::Text { .. });
-            let coarsest =
-                if is_text && coarsest == NumberKind::Exact { NumberKind::Double } else { coarsest };
+        KeyType::Integer | KeyType::Decimal { .. } => {
+            let scale = if let KeyType::Decimal { scale, .. } = key_type { scale } else { 0 };
+            // Spark compares a decimal, and what is cast to one, with a string as doubles.
+            let as_doubles = matches!(literal, Literal::Text { .. })
+                && (coercion.is_cast || key_type != KeyType::Integer)
+                && coarsest == NumberKind::Exact;
+            let coarsest = if as_doubles { NumberKind::Double } else { coarsest };
             number(literal, coarsest, i32::from(scale))
         }
         KeyType::Float => {
