@@ -12,7 +12,7 @@ use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -166,7 +166,7 @@ impl DiskCache {
 
     /// Waits until all columns given so far are written.
     pub fn wait_until_written(&self) {
-        let mut queue = self.shared.lock();
+        let mut queue = lock(&self.shared.queue);
         while !queue.jobs.is_empty() || queue.is_working {
             queue = self.shared.taken.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
@@ -221,7 +221,7 @@ impl DiskCache {
 
 impl Drop for DiskCache {
     fn drop(&mut self) {
-        self.shared.lock().is_closed = true;
+        lock(&self.shared.queue).is_closed = true;
         self.shared.added.notify_all();
         self.shared.taken.notify_all();
         if let Some(thread) = self.thread.take()
@@ -237,7 +237,7 @@ impl DiskBuild {
     /// Queues a batch. With `waits`, waits for space in the queue.
     pub(super) fn push(&self, batch: &Arc<CachedBatch>, waits: bool) -> Queued {
         let bytes = batch.files.memory_bytes();
-        let mut queue = self.shared.lock();
+        let mut queue = lock(&self.shared.queue);
         loop {
             if self.file.is_over.load(Ordering::Acquire) || queue.is_closed {
                 return Queued::Failed;
@@ -278,13 +278,9 @@ impl Drop for DiskBuild {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        lock(&self.queue)
-    }
-
     /// Returns false if the writer has ended, or is about to.
     fn add(&self, job: Job, bytes: usize) -> bool {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         if queue.is_closed {
             return false;
         }
@@ -297,7 +293,7 @@ impl Shared {
 
     fn work(&self) {
         pool::lower_priority();
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         loop {
             queue.is_working = false;
             self.taken.notify_all();
@@ -313,7 +309,7 @@ impl Shared {
             let bytes = if let Job::Batch { bytes, .. } = &job { *bytes } else { 0 };
             // A panic ends one file and not the thread.
             drop(catch_unwind(AssertUnwindSafe(|| self.run(job))));
-            queue = self.lock();
+            queue = lock(&self.queue);
             queue.bytes -= bytes;
         }
     }

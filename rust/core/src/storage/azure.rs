@@ -76,7 +76,7 @@ pub(super) fn open(options: &AzureOptions) -> Result<Remote> {
 mod tests {
     use super::*;
     use crate::storage::Storage;
-    use crate::storage::remote::head_of_a_read;
+    use crate::storage::remote::tests::head_of_a_read;
 
     fn open(endpoint: &str) -> Storage {
         let endpoint = Some(format!("{endpoint}/account1"));

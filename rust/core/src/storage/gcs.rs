@@ -83,7 +83,7 @@ pub(super) fn open(options: &GcsOptions) -> Result<Remote> {
 mod tests {
     use super::*;
     use crate::storage::Storage;
-    use crate::storage::remote::head_of_a_read;
+    use crate::storage::remote::tests::head_of_a_read;
 
     fn open(endpoint: &str) -> Storage {
         let options = GcsOptions {

@@ -423,32 +423,6 @@ impl Remote {
     }
 }
 
-/// Reads an object by one request, and returns the request's head too. `open` takes the endpoint.
-#[cfg(test)]
-pub(super) fn head_of_a_read(
-    key: &str,
-    open: impl FnOnce(&str) -> super::Storage,
-) -> (Result<Bytes>, String) {
-    use std::io::{Read, Write};
-
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let storage = open(&format!("http://{}", listener.local_addr().unwrap()));
-    let server = std::thread::spawn(move || {
-        let (mut connection, _) = listener.accept().unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            connection.read_exact(&mut byte).unwrap();
-            head.extend(byte);
-        }
-        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nETag: \"tag\"\r\n\
-                      Last-Modified: Fri, 24 May 2013 00:00:00 GMT\r\n\r\nfile";
-        connection.write_all(answer.as_bytes()).unwrap();
-        String::from_utf8(head).unwrap()
-    });
-    (storage.read(key), server.join().unwrap())
-}
-
 /// The limits of the requests to one endpoint.
 pub(super) struct Connection {
     is_plain_http: bool,
@@ -621,4 +595,4 @@ fn listing_error(path: &str, error: &object_store::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

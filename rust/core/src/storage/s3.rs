@@ -227,7 +227,7 @@ mod tests {
     use reqwest::Method;
 
     use super::*;
-    use crate::storage::remote::head_of_a_read;
+    use crate::storage::remote::tests::head_of_a_read;
     use crate::storage::{Storage, runtime};
 
     fn options(endpoint: &str, requester_pays: bool) -> S3Options {

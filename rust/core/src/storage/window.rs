@@ -5,7 +5,7 @@
 //! is bounded for any file size.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 
@@ -136,7 +136,7 @@ impl Windows {
     }
 
     fn window(&self, index: u64) -> Result<Bytes> {
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         self.request(&mut state, index)?;
         let continues = index.checked_sub(1).is_some_and(|previous| state.slots.contains_key(&previous));
         let ahead = index + 1..=index + WINDOWS_AHEAD;
@@ -182,10 +182,6 @@ impl Windows {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
     /// Returns the bytes of a response if it is of the listed object and of the object of earlier responses.
     fn accept(&self, piece: Piece) -> Result<Bytes> {
         if piece.object_size != Some(self.size) {
@@ -194,7 +190,7 @@ impl Shared {
                 None => other_size_than_stated(&self.path),
             });
         }
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.entity_tag.is_some() && piece.entity_tag.is_some() && state.entity_tag != piece.entity_tag {
             return Err(replaced(&self.path));
         }
@@ -232,7 +228,7 @@ impl Arrival {
     fn deliver(&mut self, answer: Result<Piece>) {
         self.delivered = true;
         let content = answer.and_then(|piece| self.shared.accept(piece));
-        let mut state = self.shared.lock();
+        let mut state = lock(&self.shared.state);
         if let Some(slot) = state.slots.get_mut(&self.index) {
             slot.content = Some(content);
         }
@@ -275,11 +271,7 @@ mod tests {
     const SIZE: u64 = 2 * WINDOW_BYTES;
 
     /// Puts an object. Returns its plain entity tag and its modification time in milliseconds.
-    fn put(store: &Arc<InMemory>, byte: u8) -> (String, i64) {
-        put_of_size(store, byte, SIZE)
-    }
-
-    fn put_of_size(store: &Arc<InMemory>, byte: u8, size: u64) -> (String, i64) {
+    fn put(store: &Arc<InMemory>, byte: u8, size: u64) -> (String, i64) {
         let put = async {
             let location = PATH.into();
             store.put(&location, vec![byte; size as usize].into()).await.unwrap();
@@ -289,11 +281,7 @@ mod tests {
         (plain_tag(&meta.e_tag.unwrap()).unwrap().to_owned(), meta.last_modified.timestamp_millis())
     }
 
-    fn windows(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64) -> Windows {
-        windows_of_size(store, entity_tag, modified_ms, SIZE)
-    }
-
-    fn windows_of_size(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64, size: u64) -> Windows {
+    fn windows(store: &Arc<InMemory>, entity_tag: &str, modified_ms: i64, size: u64) -> Windows {
         Windows::of(&remote(store), PATH, size, Some(&listed(entity_tag, modified_ms, size)))
     }
 
@@ -310,30 +298,30 @@ mod tests {
     #[test]
     fn an_object_with_another_tag_than_was_listed_is_the_listed_one_if_its_time_is_the_listed_one() {
         let store = Arc::new(InMemory::new());
-        let (tag, modified_ms) = put(&store, 1);
+        let (tag, modified_ms) = put(&store, 1, SIZE);
         let second = modified_ms.div_euclid(1000) * 1000;
         for (tag, modified_ms) in [(&*tag, second - 60_000), ("other", second), ("other", second + 999)] {
-            let windows = windows(&store, tag, modified_ms);
+            let windows = windows(&store, tag, modified_ms, SIZE);
             assert_eq!(windows.read(WINDOW_BYTES - 1, 2).unwrap(), [1; 2][..], "{tag} {modified_ms}");
         }
         for modified_ms in [second - 1, second + 1000] {
-            let replaced = windows(&store, "other", modified_ms).read(0, 1);
+            let replaced = windows(&store, "other", modified_ms, SIZE).read(0, 1);
             assert!(matches!(replaced, Err(Error::FileReplaced { .. })), "{replaced:?}");
         }
     }
 
     #[test]
     fn a_window_that_another_reader_had_is_not_read_ahead_again() {
-        let windows = 8;
+        let size = 8 * WINDOW_BYTES;
         let store = Arc::new(InMemory::new());
-        let (tag, modified_ms) = put_of_size(&store, 1, windows * WINDOW_BYTES);
-        let windows = windows_of_size(&store, &tag, modified_ms, windows * WINDOW_BYTES);
+        let (tag, modified_ms) = put(&store, 1, size);
+        let windows = windows(&store, &tag, modified_ms, size);
         let read = |index: u64| windows.read(index * WINDOW_BYTES, 1).unwrap();
         read(4);
-        windows.shared.lock().slots.clear();
+        lock(&windows.shared.state).slots.clear();
         read(2);
         read(3);
-        let requested = |index: u64| windows.shared.lock().slots.contains_key(&index);
+        let requested = |index: u64| lock(&windows.shared.state).slots.contains_key(&index);
         assert_eq!([2, 3, 4, 5, 6].map(requested), [true, true, false, true, false]);
         assert_eq!(read(4), [1][..]);
     }
@@ -341,11 +329,11 @@ mod tests {
     #[test]
     fn a_range_read_apart_is_of_the_same_object_as_the_windows() {
         let store = Arc::new(InMemory::new());
-        let (tag, modified_ms) = put(&store, 1);
-        let windows = windows(&store, &tag, modified_ms);
+        let (tag, modified_ms) = put(&store, 1, SIZE);
+        let windows = windows(&store, &tag, modified_ms, SIZE);
         assert_eq!(windows.read_apart(WINDOW_BYTES - 2, 5).unwrap(), [1; 5][..]);
         assert_eq!(windows.read_apart(3, 0).unwrap(), [][..]);
-        put(&store, 2);
+        put(&store, 2, SIZE);
         for mixed in [windows.read_apart(0, 1), windows.read(0, 1)] {
             assert!(matches!(mixed, Err(Error::FileReplaced { .. })), "{mixed:?}");
         }
@@ -355,11 +343,11 @@ mod tests {
     fn a_file_of_one_window_is_requested_once_also_by_readers_of_few_columns() {
         let store = Arc::new(InMemory::new());
         for (size, is_held) in [(WINDOW_BYTES, true), (WINDOW_BYTES + 1, false)] {
-            let (tag, modified_ms) = put_of_size(&store, 1, size);
+            let (tag, modified_ms) = put(&store, 1, size);
             let listed = listed(&tag, modified_ms, size);
             let file = StoredFile::remote(&remote(&store), PATH, size, Some(&listed)).read_apart();
             assert_eq!(file.read_range(7, 5).unwrap(), [1; 5][..]);
-            put_of_size(&store, 2, size);
+            put(&store, 2, size);
             assert_eq!(file.read_range(size - 3, 3).is_ok_and(|bytes| bytes == [1; 3][..]), is_held);
         }
     }
@@ -367,10 +355,10 @@ mod tests {
     #[test]
     fn a_range_that_was_just_read_apart_is_not_requested_again() {
         let store = Arc::new(InMemory::new());
-        let (tag, modified_ms) = put(&store, 1);
-        let windows = windows(&store, &tag, modified_ms);
+        let (tag, modified_ms) = put(&store, 1, SIZE);
+        let windows = windows(&store, &tag, modified_ms, SIZE);
         windows.read_apart(7, 5).unwrap();
-        put(&store, 2);
+        put(&store, 2, SIZE);
         assert_eq!(windows.read_apart(7, 5).unwrap(), [1; 5][..]);
         for start in 0..=MAX_RANGES as u64 {
             assert!(windows.read_apart(start, 5).is_err());
@@ -382,10 +370,10 @@ mod tests {
     #[test]
     fn all_windows_are_of_the_object_of_the_first_one_for_any_listed_tag() {
         let store = Arc::new(InMemory::new());
-        let (_, modified_ms) = put(&store, 1);
-        let windows = windows(&store, "other", modified_ms);
+        let (_, modified_ms) = put(&store, 1, SIZE);
+        let windows = windows(&store, "other", modified_ms, SIZE);
         assert_eq!(windows.read(0, 1).unwrap(), [1][..]);
-        put(&store, 2);
+        put(&store, 2, SIZE);
         let mixed = windows.read(WINDOW_BYTES, 1);
         assert!(matches!(mixed, Err(Error::FileReplaced { .. })), "{mixed:?}");
     }
