@@ -355,10 +355,22 @@ mod tests {
                 add["add"]["stats"] = "x".repeat(3000).into();
                 add
             });
-            let content = head.chain(adds).map(|row| row.to_string()).collect::<Vec<_>>().join("\n");
-            bytes += log.write(&log_path::commit_name(version), content.as_bytes()).size as usize;
+            bytes += log.write_commit(version, &head.chain(adds).collect::<Vec<_>>()).size as usize;
         }
         (log, bytes)
+    }
+
+    pub(super) fn opened(log: &Log) -> (Arc<Table>, Arc<ColumnCache>) {
+        let cache = Arc::new(ColumnCache::new(1 << 30));
+        (Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache))), cache)
+    }
+
+    /// A table of some versions and its log.
+    pub(super) fn table_of(versions: i64) -> (Log, Arc<Table>) {
+        let log = Log::new();
+        made_again(&log, "t", versions);
+        let (table, _) = opened(&log);
+        (log, table)
     }
 
     #[test]
@@ -366,16 +378,11 @@ mod tests {
         const VERSIONS: i64 = 30;
         let (log, log_bytes) = log_of(VERSIONS);
         for is_ascending in [true, false] {
-            let cache = Arc::new(ColumnCache::new(1 << 30));
-            let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
+            let (table, cache) = opened(&log);
             table.refresh(Instant::now()).unwrap();
             let ask = |version| table.snapshot_at(TimeTravel::Version(version)).unwrap();
-            let versions: Vec<i64> = (0..VERSIONS).collect();
-            let requested: Vec<_> = if is_ascending {
-                versions.iter().map(|version| ask(*version)).collect()
-            } else {
-                versions.iter().rev().map(|version| ask(*version)).collect()
-            };
+            let version_at = |turn| if is_ascending { turn } else { VERSIONS - 1 - turn };
+            let requested: Vec<_> = (0..VERSIONS).map(|turn| ask(version_at(turn))).collect();
             let kept = cache.used_bytes();
             assert!(
                 log_bytes < kept && kept < 2 * log_bytes,
@@ -415,10 +422,8 @@ mod tests {
         let content = parquet(&schema(), &rows, WriterProperties::default());
         log.write("00000000000000000000.checkpoint.parquet", &content);
         // With the heads in a commit, the checkpoint is not opened to load the version.
-        let commit = head.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        log.write(&log_path::commit_name(1), commit.as_bytes());
-        let cache = Arc::new(ColumnCache::new(1 << 30));
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
+        log.write_commit(1, &head);
+        let (table, cache) = opened(&log);
         let snapshot = table.refresh(Instant::now()).unwrap();
         let before = cache.used_bytes();
         table.totals(&snapshot, &Stop::default()).unwrap();
@@ -435,10 +440,8 @@ mod tests {
         metadata["metaData"]["schemaString"] =
             r#"{"type":"struct","fields":[{"name":"p","type":"string","nullable":true,"metadata":{}}]}"#
                 .into();
-        let head = [protocol_row(), metadata].map(|row| row.to_string()).join("\n");
-        log.write(&log_path::commit_name(0), head.as_bytes());
-        let cache = Arc::new(ColumnCache::new(1 << 30));
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache));
+        log.write_commit(0, &[protocol_row(), metadata]);
+        let (table, cache) = opened(&log);
         let snapshot = table.refresh(Instant::now()).unwrap();
         let values: Vec<_> = (0..1000).map(|number| format!("'value-{number}'")).collect();
         let condition = format!("p IN ({})", values.join(", "));
@@ -471,8 +474,7 @@ mod tests {
             let head = [protocol_row(), metadata].into_iter().filter(|_| version == 0);
             let mut add = add_row(1);
             add["add"]["path"] = format!("{id}-{version}.parquet").into();
-            let content = head.chain([add]).map(|row| row.to_string()).collect::<Vec<_>>().join("\n");
-            log.write(&log_path::commit_name(version), content.as_bytes());
+            log.write_commit(version, &head.chain([add]).collect::<Vec<_>>());
         }
     }
 
@@ -482,18 +484,13 @@ mod tests {
 
     #[test]
     fn a_recreated_table_is_found_by_requests_for_versions_only() {
-        let log = Log::new();
-        made_again(&log, "first", 3);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        let (log, table) = table_of(3);
         let id_at = |version| table.snapshot_at(TimeTravel::Version(version)).unwrap().metadata().id.clone();
         let id_of = |heading| {
             let range = table.changes(range_of(0, Some(1), heading), &Stop::default()).unwrap();
             range.head().metadata().id.clone()
         };
-        assert_eq!(
-            (id_at(0), id_at(1), id_of(Heading::Start)),
-            ("first".into(), "first".into(), "first".into())
-        );
+        assert_eq!([id_at(0), id_at(1), id_of(Heading::Start)], ["t"; 3]);
         let kept = table.snapshot_at(TimeTravel::Version(1)).unwrap();
         assert!(Arc::ptr_eq(&kept, &table.snapshot_at(TimeTravel::Version(1)).unwrap()));
         made_again(&log, "the-second-one", 3);
@@ -503,7 +500,7 @@ mod tests {
         age_last_look(&table);
         assert_eq!(id_of(Heading::Start), "the-third-one-of-all");
         assert_eq!(id_at(2), "the-third-one-of-all");
-        std::fs::remove_dir_all(std::path::Path::new(log.root()).join(log_path::LOG_DIRECTORY)).unwrap();
+        std::fs::remove_dir_all(log.path("")).unwrap();
         assert_eq!(id_at(2), "the-third-one-of-all", "the last refresh is recent");
         age_last_look(&table);
         assert!(matches!(table.snapshot_at(TimeTravel::Version(2)), Err(Error::TableNotFound { .. })));
@@ -514,15 +511,12 @@ mod tests {
         let commit = |log: &Log, version: i64, size: i64| {
             let mut add = add_row(usize::try_from(version).unwrap());
             add["add"]["size"] = size.into();
-            log.write(&log_path::commit_name(version), add.to_string().as_bytes());
+            log.write_commit(version, &[add]);
         };
         // Restored to version 2, and continued to fewer, as many and more versions than before.
         for versions in [4, 5, 7] {
-            let log = Log::new();
-            made_again(&log, "t", 3);
+            let (log, table) = table_of(3);
             (3..5).for_each(|version| commit(&log, version, 1000));
-            let cache = Arc::new(ColumnCache::new(1 << 30));
-            let table = Table::new(Storage::local(), log.root().to_owned(), cache);
             let stop = Stop::default();
             let at = |version| table.snapshot_at(TimeTravel::Version(version)).unwrap();
             let size_at = |version| table.totals(&at(version), &stop).unwrap().size_bytes;
@@ -531,10 +525,7 @@ mod tests {
             let (first, third, size) = (at(1), at(3), size_at(3));
             let (early, late) = (range(1), range(3));
 
-            let directory = std::path::Path::new(log.root()).join(log_path::LOG_DIRECTORY);
-            (3..5).for_each(|version| {
-                std::fs::remove_file(directory.join(log_path::commit_name(version))).unwrap();
-            });
+            (3..5).for_each(|version| log.remove(&log_path::commit_name(version)));
             (3..versions).for_each(|version| commit(&log, version, 2000));
             age_last_look(&table);
             assert!(!Arc::ptr_eq(&third, &at(3)) && !Arc::ptr_eq(&first, &at(1)), "{versions}");
@@ -552,9 +543,7 @@ mod tests {
 
     #[test]
     fn a_failed_refresh_keeps_cached_versions_available() {
-        let log = Log::new();
-        made_again(&log, "t", 2);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        let (log, table) = table_of(2);
         table.refresh(Instant::now()).unwrap();
         let known = table.snapshot_at(TimeTravel::Version(0)).unwrap();
         log.write(&log_path::commit_name(2), b"{");
@@ -586,9 +575,7 @@ mod tests {
 
     #[test]
     fn a_range_under_a_young_look_is_found_without_another_one_unless_it_ends_later() {
-        let log = Log::new();
-        made_again(&log, "t", 3);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        let (log, table) = table_of(3);
         let ask = |end, max_staleness| {
             let request = ChangesRequest { max_staleness, ..range_of(0, end, Heading::Latest) };
             let range = table.changes(request, &Stop::default()).unwrap();
@@ -606,11 +593,9 @@ mod tests {
 
     #[test]
     fn an_unsupported_latest_version_refuses_only_ranges_with_its_metadata() {
-        let log = Log::new();
-        made_again(&log, "t", 2);
+        let (log, table) = table_of(2);
         let features = r#"{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["tomorrow"],"writerFeatures":["tomorrow"]}}"#;
-        log.write(&log_path::commit_name(2), features.as_bytes());
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        log.write_commit(2, &[features]);
         let ask = |heading| table.changes(range_of(0, Some(1), heading), &Stop::default());
         assert_eq!(ask(Heading::Start).unwrap().heading_version(), 0);
         assert!(matches!(ask(Heading::Latest), Err(Error::UnsupportedFeature(name)) if name == "tomorrow"));
@@ -634,9 +619,7 @@ mod tests {
 
     #[test]
     fn a_survey_ends_at_its_stop() {
-        let log = Log::new();
-        made_again(&log, "t", 3);
-        let table = Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(1 << 30)));
+        let (_log, table) = table_of(3);
         let stop = Stop::default();
         stop.cancel();
         let found = table.changes(range_of(0, None, Heading::Start), &stop);

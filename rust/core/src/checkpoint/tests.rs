@@ -40,6 +40,16 @@ fn read(checkpoint: &Checkpoint, options: ReadOptions) -> Result<Vec<FileBatch>>
     checkpoint.batches(PartitionInterner::new(&columns), options).collect()
 }
 
+/// The totals of the live files.
+fn live(checkpoint: &Checkpoint, is_dead: Option<IsDead<'_>>) -> Totals {
+    checkpoint.totals(is_dead, 2, &Stop::default()).unwrap().live
+}
+
+/// A protocol, metadata and some adds.
+pub(crate) fn rows_of(files: usize) -> Vec<Value> {
+    [protocol_row(), metadata_row(&["day", "city"])].into_iter().chain((0..files).map(add_row)).collect()
+}
+
 pub(crate) fn protocol_row() -> Value {
     json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
 }

@@ -10,7 +10,7 @@ use super::columns_file::{MappedFile, OpenError};
 use super::*;
 use crate::actions::{FileBatch, SourceId};
 use crate::checkpoint::tests::writer::{Log, parquet, schema};
-use crate::checkpoint::tests::{add, add_row, metadata_row, protocol_row};
+use crate::checkpoint::tests::{add, rows_of as checkpoint_rows};
 use crate::checkpoint::{Checkpoint, Needs, ReadOptions};
 use crate::file_id::IdScheme;
 use crate::partition::PartitionInterner;
@@ -25,17 +25,15 @@ fn key(number: u8) -> ColumnsKey {
 /// Batches of sixteen files with values in every column.
 fn batches(files: usize) -> Vec<Arc<CachedBatch>> {
     let log = Log::new();
-    let mut rows = vec![protocol_row(), metadata_row(&["day", "city"])];
-    rows.extend((0..files).map(|number| {
-        let mut row = add_row(number);
+    let mut rows = checkpoint_rows(files);
+    for (number, row) in rows[2..].iter_mut().enumerate() {
         if number.is_multiple_of(3) {
             row["add"]["tags"] =
                 serde_json::json!({"number": number.to_string(), "a long name of a tag": null});
             row["add"]["baseRowId"] = serde_json::Value::Null;
         }
         row["add"]["stats"] = format!("{{\"numRecords\":{number},\"min\":\"é\\n{number}\"}}").into();
-        row
-    }));
+    }
     let small_groups = WriterProperties::builder().set_max_row_group_row_count(Some(16)).build();
     let checkpoint = log.classic(&parquet(&schema(), &rows, small_groups));
     let checkpoint = Checkpoint::open(&Storage::local(), log.root(), &checkpoint).unwrap();
@@ -87,10 +85,7 @@ impl Disk {
     }
 
     fn write(&self, number: u8, batches: &[Arc<CachedBatch>]) {
-        let mut builder = self.cache.claim_build(&key(number), None).unwrap();
-        assert!(batches.iter().all(|batch| builder.push(batch, true) == Pushed::Yes));
-        builder.finish();
-        self.cache.disk().unwrap().wait_until_written();
+        write(&self.cache, number, None, batches);
     }
 
     /// Another process with the same directory.
@@ -105,6 +100,16 @@ impl Disk {
         names.sort();
         names
     }
+}
+
+fn pushed(mut builder: ColumnsBuilder, batches: &[Arc<CachedBatch>]) -> ColumnsBuilder {
+    assert!(batches.iter().all(|batch| builder.push(batch, true) == Pushed::Yes));
+    builder
+}
+
+fn write(cache: &Arc<ColumnCache>, number: u8, files: Option<u64>, batches: &[Arc<CachedBatch>]) {
+    pushed(cache.claim_build(&key(number), files).unwrap(), batches).finish();
+    cache.disk().unwrap().wait_until_written();
 }
 
 type Rows = Vec<(u32, u32, serde_json::Value)>;
@@ -298,23 +303,17 @@ fn the_least_recently_used_files_leave_for_others() {
     disk.write(1, &batches);
     let bytes = std::fs::metadata(disk.file(1)).unwrap().len();
     let cache = with_disk(&disk.path(), 3 * bytes + bytes / 2);
-    let write = |number: u8| {
-        let mut builder = cache.claim_build(&key(number), Some(500)).unwrap();
-        assert!(batches.iter().all(|batch| builder.push(batch, true) == Pushed::Yes));
-        builder.finish();
-        cache.disk().unwrap().wait_until_written();
-    };
     let hour = Duration::from_secs(3600);
     for number in 1..4 {
         if number > 1 {
-            write(number);
+            write(&cache, number, Some(500), &batches);
         }
         let file = std::fs::File::options().write(true).open(disk.file(number)).unwrap();
         file.set_modified(SystemTime::now() - hour * (10 - u32::from(number))).unwrap();
     }
     // A use makes the oldest one the newest.
     assert!(disk.reopened().get(&key(1)).is_some());
-    write(4);
+    write(&cache, 4, Some(500), &batches);
     assert!(disk.file(1).exists() && !disk.file(2).exists());
     assert!(disk.file(3).exists() && disk.file(4).exists());
     assert!(cache.disk().unwrap().used_bytes() <= 3 * bytes + bytes / 2);
@@ -336,11 +335,7 @@ fn columns_that_exceed_the_bound_are_kept_in_memory() {
     let bytes = std::fs::metadata(disk.file(1)).unwrap().len();
     let cache = with_disk(&disk.path(), 2 * bytes);
     for (number, files) in [(2, Some(2000)), (3, None)] {
-        let batches = batches(2000);
-        let mut builder = cache.claim_build(&key(number), files).unwrap();
-        assert!(batches.iter().all(|batch| builder.push(batch, true) == Pushed::Yes));
-        builder.finish();
-        cache.disk().unwrap().wait_until_written();
+        write(&cache, number, files, &batches(2000));
         assert!(cache.get(&key(number)).is_some_and(|columns| !columns.is_mapped()));
         assert!(cache.disk().unwrap().used_bytes() <= 2 * bytes);
         if files.is_some() {
@@ -356,10 +351,9 @@ fn of_two_processes_one_writes_a_file() {
     let disk = Disk::new(1 << 30);
     let other = disk.reopened();
     let batches = batches(20);
-    let mut first = disk.cache.claim_build(&key(1), None).unwrap();
+    let first = disk.cache.claim_build(&key(1), None).unwrap();
     assert!(other.claim_build(&key(1), None).is_none());
-    assert!(batches.iter().all(|batch| first.push(batch, true) == Pushed::Yes));
-    first.finish();
+    pushed(first, &batches).finish();
     disk.cache.disk().unwrap().wait_until_written();
     let columns = other.get(&key(1)).unwrap();
     // Both may use it while it is replaced.
@@ -382,10 +376,10 @@ fn a_build_that_is_dropped_leaves_no_file() {
 #[test]
 fn columns_are_built_again_after_their_directory_was_left_during_a_build() {
     let disk = Disk::new(1 << 30);
-    let mut builder = disk.cache.claim_build(&key(1), None).unwrap();
+    let builder = disk.cache.claim_build(&key(1), None).unwrap();
     // They are in the file only.
     disk.cache.set_budget(1);
-    assert!(batches(40).iter().all(|batch| builder.push(batch, true) == Pushed::Yes));
+    let builder = pushed(builder, &batches(40));
     disk.cache.set_disk(None);
     builder.finish();
     disk.cache.set_budget(1 << 30);
@@ -397,11 +391,7 @@ fn columns_are_built_again_after_their_directory_was_left_during_a_build() {
 fn a_build_in_a_file_that_fails_ends_no_later_build_of_its_columns() {
     let disk = Disk::new(1 << 30);
     let batches = batches(40);
-    let build = || {
-        let mut builder = disk.cache.claim_build(&key(1), None).unwrap();
-        assert!(batches.iter().all(|batch| builder.push(batch, true) == Pushed::Yes));
-        builder
-    };
+    let build = || pushed(disk.cache.claim_build(&key(1), None).unwrap(), &batches);
     let first = build();
     disk.cache.set_disk(None);
     disk.cache.forget_columns(1);
@@ -436,7 +426,7 @@ fn child_that_writes_until_it_is_killed() {
     let batches = batches(500);
     let mut builder = cache.claim_build(&key(1), None).unwrap();
     loop {
-        assert!(batches.iter().all(|batch| builder.push(batch, true) == Pushed::Yes));
+        builder = pushed(builder, &batches);
     }
 }
 

@@ -478,7 +478,7 @@ fn a_range_keeps_the_latest_version_that_heads_it_after_its_log_was_cleaned_up()
     drop(first);
     log.write_commit(11, &[add_row(104)]);
     assert_eq!(snapshot(&table).version(), 11);
-    std::fs::remove_dir_all(std::path::Path::new(log.root()).join("_delta_log")).unwrap();
+    std::fs::remove_dir_all(log.path("")).unwrap();
     let later = range_of(&table, Some(9), Heading::Version(10));
     assert_eq!(table.totals(later.heading(), &Stop::default()).unwrap(), totals);
     assert_eq!(later.batches(9).unwrap().next_version().unwrap().unwrap().adds.rows, [0]);

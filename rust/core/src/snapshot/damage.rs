@@ -10,7 +10,7 @@ use super::*;
 use crate::checkpoint::tests::writer::{Log, UUID, parquet, schema};
 use crate::checkpoint::tests::{metadata_row, protocol_row};
 use crate::history::History;
-use crate::log_path::{commit_name, log_file_path};
+use crate::log_path::commit_name;
 
 /// The version of the damaged checkpoint.
 pub(crate) const VERSION: i64 = 2;
@@ -52,14 +52,6 @@ pub(crate) fn checkpoint_of(log: &Log, version: i64, form: Form, adds: &[Value])
     let heads = vec![protocol_row(), metadata_row(&[])];
     let file = |rows: &[Value]| parquet(&schema(), rows, WriterProperties::default());
     let base = format!("{version:020}.checkpoint");
-    let sidecar_of = |content: &[u8]| {
-        let name = format!("{UUID}-{version}.parquet");
-        let size = log.write(&format!("_sidecars/{name}"), content).size;
-        (
-            format!("_sidecars/{name}"),
-            json!({"sidecar": {"path": name, "sizeInBytes": size, "modificationTime": 1}}),
-        )
-    };
     let all = [&heads, adds].concat();
     match form {
         Form::Classic => {
@@ -79,12 +71,14 @@ pub(crate) fn checkpoint_of(log: &Log, version: i64, form: Form, adds: &[Value])
             vec![name]
         }
         Form::Sidecar | Form::JsonSidecar => {
-            let (sidecar, action) = sidecar_of(&file(adds));
-            let top = [heads, vec![action]].concat();
+            let path = format!("{UUID}-{version}.parquet");
+            let sidecar = log.write(&format!("_sidecars/{path}"), &file(adds));
+            let action = json!({"path": path, "sizeInBytes": sidecar.size, "modificationTime": 1});
+            let top = [heads, vec![json!({"sidecar": action})]].concat();
             let name = format!("{base}.{UUID}.{}", if form == Form::Sidecar { "parquet" } else { "json" });
             let content = if form == Form::Sidecar { file(&top) } else { lines(&top) };
             log.write(&name, &content);
-            vec![name, sidecar]
+            vec![name, sidecar.name]
         }
     }
 }
@@ -138,7 +132,7 @@ fn damages(content: &[u8]) -> Vec<Option<Vec<u8>>> {
 fn damage(log: &Log, name: &str, content: Option<&[u8]>) {
     match content {
         Some(content) => _ = log.write(name, content),
-        None => std::fs::remove_file(format!("{}/_delta_log/{name}", log.root())).unwrap(),
+        None => log.remove(name),
     }
 }
 
@@ -147,7 +141,7 @@ fn commits_replace_a_damaged_checkpoint() {
     for form in FORMS {
         let whole = log_of(0..=LATEST);
         let name = checkpoint(&whole, VERSION, form).pop().unwrap();
-        let content = std::fs::read(format!("{}/_delta_log/{name}", whole.root())).unwrap();
+        let content = std::fs::read(whole.path(&name)).unwrap();
         for damaged in damages(&content) {
             let log = log_of(0..=LATEST);
             checkpoint(&log, VERSION, form);
@@ -172,7 +166,7 @@ fn an_older_checkpoint_replaces_a_damaged_one() {
         checkpoint(&log, 1, Form::Classic);
         let name = checkpoint(&log, VERSION, form).pop().unwrap();
         damage(&log, &name, Some(b"nonsense"));
-        std::fs::remove_file(format!("{}/_delta_log/{}", log.root(), commit_name(0))).unwrap();
+        log.remove(&commit_name(0));
         for version in 1..=LATEST {
             let found = files_at_last(log.root(), TimeTravel::Version(version)).unwrap();
             assert_eq!(found, expected(version), "{form:?}");
@@ -243,7 +237,7 @@ fn commits_that_lack_files_of_a_damaged_checkpoint_do_not_replace_it() {
         let log = Log::new();
         log.write(&commit_name(0), &lines(&[protocol_row(), metadata_row(&[])]));
         let names = checkpoint(&log, 0, form);
-        let whole = std::fs::read(log_file_path(log.root(), names.last().unwrap())).unwrap();
+        let whole = std::fs::read(log.path(names.last().unwrap())).unwrap();
         let newer = if is_removed { vec![add(1), remove.clone()] } else { vec![add(1)] };
         log.write(&commit_name(1), &lines(&newer));
         if is_stated {
@@ -281,17 +275,11 @@ fn short_checkpoint(log: &Log, version: i64) {
     checkpoint_of(log, version, Form::Classic, &rows(version - 1));
 }
 
-pub(crate) fn write_checksum(log: &Log, version: i64, modified_ms: Option<i64>) {
+pub(crate) fn write_checksum(log: &Log, version: i64) {
     let files = version + 1;
     let content =
         json!({"tableSizeBytes": 10 * files, "numFiles": files, "numMetadata": 1, "numProtocol": 1});
-    let name = format!("{version:020}.crc");
-    log.write(&name, content.to_string().as_bytes());
-    if let Some(modified_ms) = modified_ms {
-        let file = std::fs::File::options().append(true).open(log_file_path(log.root(), &name)).unwrap();
-        let modified = std::time::UNIX_EPOCH + std::time::Duration::from_millis(modified_ms as u64);
-        file.set_modified(modified).unwrap();
-    }
+    log.write(&format!("{version:020}.crc"), content.to_string().as_bytes());
 }
 
 #[test]
@@ -299,7 +287,7 @@ fn the_checksum_file_of_its_version_finds_a_checkpoint_that_is_short() {
     for form in FORMS {
         let log = log_of(0..=LATEST);
         checkpoint_of(&log, VERSION, form, &rows(VERSION - 1));
-        write_checksum(&log, VERSION, None);
+        write_checksum(&log, VERSION);
         let load = || Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
         let error = load().totals().unwrap_err().to_string();
         assert!(error.contains("2 adds, 00000000000000000002.crc"), "{form:?} {error}");
@@ -313,7 +301,8 @@ fn the_checksum_file_of_its_version_finds_a_checkpoint_that_is_short() {
 fn a_checksum_file_that_is_older_than_its_commit_does_not_count() {
     let log = log_of(0..=LATEST);
     short_checkpoint(&log, VERSION);
-    write_checksum(&log, VERSION, Some(1000));
+    write_checksum(&log, VERSION);
+    log.touch(&format!("{VERSION:020}.crc"), 1000);
     assert_eq!(files(log.root(), TimeTravel::Latest).unwrap().len(), LATEST as usize);
 }
 
@@ -338,7 +327,7 @@ fn the_sum_of_the_files_finds_a_checkpoint_that_is_shorter_than_the_hint_states(
 fn commits_replace_a_checkpoint_that_contradicts_the_checksum_file() {
     let log = log_of(0..=LATEST);
     short_checkpoint(&log, VERSION);
-    write_checksum(&log, LATEST, None);
+    write_checksum(&log, LATEST);
     let short = Snapshot::load(&Storage::local(), log.root(), TimeTravel::Latest, None).unwrap();
     assert_eq!(short.totals().unwrap().files, LATEST as u64 + 1);
     let counted = Totals { files: 4, size_bytes: 40 };
@@ -397,7 +386,7 @@ fn a_checkpoint_without_protocol_or_metadata_is_left_out() {
         let name = format!("{VERSION:020}.checkpoint.parquet");
         log.write(&name, &content);
         assert_eq!(files(log.root(), TimeTravel::Latest).unwrap(), expected(LATEST));
-        std::fs::remove_file(format!("{}/_delta_log/{}", log.root(), commit_name(0))).unwrap();
+        log.remove(&commit_name(0));
         let error = files(log.root(), TimeTravel::Latest).unwrap_err();
         assert!(matches!(&error, Error::CorruptLog { file, .. } if *file == name), "{error:?}");
     }

@@ -49,6 +49,18 @@ pub(super) fn each_live_batch(snapshot: &Snapshot, mut each: impl FnMut(&FileBat
     Ok(())
 }
 
+/// The lines of a checkpoint in JSON.
+fn top_of(version: i64, adds: &[&str]) -> String {
+    let head = format!(r#"{{"checkpointMetadata":{{"version":{version}}}}}"#);
+    [&[&*head, PROTOCOL, METADATA], adds].concat().join("\n")
+}
+
+/// The metadata of a table with in-commit timestamps, and more properties.
+fn with_in_commit_timestamps(more: &str) -> String {
+    let enabled = format!(r#""configuration":{{"delta.enableInCommitTimestamps":"true"{more}}}"#);
+    METADATA.replace(r#""configuration":{}"#, &enabled)
+}
+
 fn add(path: &str) -> String {
     format!(
         r#"{{"add":{{"path":"{path}","partitionValues":{{"p":"1"}},"size":10,"modificationTime":1,"dataChange":true}}}}"#
@@ -262,8 +274,7 @@ fn a_checksum_of_another_history_is_left_out() {
         ("t", with_id, other, false, false),
     ] {
         let table = table_of(&[&add("a")]);
-        let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
-        table.write(&checkpoint_name(0), &top);
+        table.write(&checkpoint_name(0), &top_of(0, &[&add("a")]));
         table.commit(1, &[info, METADATA, &add("b")]);
         table.write("00000000000000000001.crc", &checksum(transaction, schema));
         if is_older {
@@ -314,7 +325,9 @@ fn a_time_finds_the_version_that_was_the_newest() {
 #[test]
 fn in_commit_timestamps_are_the_commits_own() {
     let table = table_of(&[]);
-    let enabled = METADATA.replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true","delta.inCommitTimestampEnablementVersion":"1","delta.inCommitTimestampEnablementTimestamp":"5000000"}"#);
+    let enabled = with_in_commit_timestamps(
+        r#","delta.inCommitTimestampEnablementVersion":"1","delta.inCommitTimestampEnablementTimestamp":"5000000""#,
+    );
     table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled, IN_COMMIT_PROTOCOL]);
     table.commit(2, &[r#"{"commitInfo":{"inCommitTimestamp":6000000}}"#]);
     let time = |version| table.load(TimeTravel::Version(version)).unwrap().timestamp_ms().unwrap();
@@ -326,8 +339,7 @@ fn in_commit_timestamps_are_the_commits_own() {
 #[test]
 fn a_missing_in_commit_timestamp_fails_only_requests_for_the_time() {
     let table = table_of(&[&add("a")]);
-    let enabled = METADATA
-        .replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true"}"#);
+    let enabled = with_in_commit_timestamps("");
     table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled, IN_COMMIT_PROTOCOL]);
     table.commit(2, &[r#"{"commitInfo":{"timestamp":6000000}}"#, &add("b")]);
     for at in [TimeTravel::Latest, TimeTravel::Version(2)] {
@@ -344,8 +356,7 @@ fn a_missing_in_commit_timestamp_fails_only_requests_for_the_time() {
 #[test]
 fn without_the_table_feature_a_property_enables_no_in_commit_timestamps() {
     let table = table_of(&[]);
-    let enabled = METADATA
-        .replace(r#""configuration":{}"#, r#""configuration":{"delta.enableInCommitTimestamps":"true"}"#);
+    let enabled = with_in_commit_timestamps("");
     table.commit(1, &[r#"{"commitInfo":{"inCommitTimestamp":5000000}}"#, &enabled]);
     assert_eq!(table.load(TimeTravel::Latest).unwrap().timestamp_ms().unwrap(), Some(1_001_000));
     assert_eq!(table.load(TimeTravel::Timestamp(1_000_500)).unwrap().version(), 0);
@@ -421,10 +432,7 @@ fn a_grown_snapshot_is_reloaded_only_from_a_newer_checkpoint() {
         assert!(Arc::ptr_eq(&oldest(&advanced), &oldest(&snapshot)), "continued at {version}");
         snapshot = advanced;
     }
-    table.write(
-        &checkpoint_name(70),
-        &[r#"{"checkpointMetadata":{"version":70}}"#, PROTOCOL, METADATA, &add("whole")].join("\n"),
-    );
+    table.write(&checkpoint_name(70), &top_of(70, &[&add("whole")]));
     assert!(Arc::ptr_eq(&table.advance(&snapshot), &snapshot), "nothing was committed");
     table.commit(81, &[&add("f81")]);
     let advanced = table.advance(&snapshot);
@@ -436,8 +444,7 @@ fn a_grown_snapshot_is_reloaded_only_from_a_newer_checkpoint() {
 fn an_older_checkpoint_is_kept_for_columns_in_memory_alone() {
     let table = table_of(&[&add("a")]);
     let base = table.load(TimeTravel::Latest).unwrap();
-    let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
-    table.write(&checkpoint_name(0), &top);
+    table.write(&checkpoint_name(0), &top_of(0, &[&add("a")]));
     table.commit(1, &[&add("b")]);
     for (is_cached, base_version) in [(true, -1), (false, 0)] {
         let advanced = table.advance_from(Base { snapshot: &base, is_cached });
@@ -450,9 +457,7 @@ fn a_snapshot_with_an_old_checkpoint_is_reloaded_before_cleanup() {
     let table = table_of(&[&add("a")]);
     let first = table.load(TimeTravel::Latest).unwrap();
     table.commit(1, &[&add("b")]);
-    let top =
-        [r#"{"checkpointMetadata":{"version":1}}"#, PROTOCOL, METADATA, &add("a"), &add("b")].join("\n");
-    table.write(&checkpoint_name(1), &top);
+    table.write(&checkpoint_name(1), &top_of(1, &[&add("a"), &add("b")]));
     let young = table.advance(&first);
     assert_eq!(young.segment().base_version(), -1);
     table.commit(2, &[&add("c")]);
@@ -465,8 +470,7 @@ fn a_snapshot_with_an_old_checkpoint_is_reloaded_before_cleanup() {
 fn a_log_that_was_cleaned_up_meanwhile_is_searched_again() {
     let table = table_of(&[&add("a")]);
     let first = table.load(TimeTravel::Latest).unwrap();
-    let top = [r#"{"checkpointMetadata":{"version":0}}"#, PROTOCOL, METADATA, &add("a")].join("\n");
-    table.write(&checkpoint_name(0), &top);
+    table.write(&checkpoint_name(0), &top_of(0, &[&add("a")]));
     table.commit(1, &[&add("b")]);
     table.remove(&commit_name(0));
     assert_eq!(table.advance(&first).totals().unwrap().files, 2);

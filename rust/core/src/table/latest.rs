@@ -356,11 +356,11 @@ impl Drop for Refreshing<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::probe::ProbeHistory;
-    use super::super::tests::{log_of, made_again};
+    use super::super::tests::{log_of, made_again, opened, table_of};
     use super::super::{LoopProbes, threaded_probes};
     use super::*;
-    use crate::checkpoint::tests::add_row;
     use crate::checkpoint::tests::writer::Log;
+    use crate::checkpoint::tests::{add_row, metadata_row, protocol_row};
     use crate::column_cache::ColumnCache;
     use crate::log_path;
     use crate::storage::Storage;
@@ -373,18 +373,11 @@ pub(super) mod tests {
 
     #[test]
     fn waiting_callers_share_a_failed_refresh_and_later_ones_refresh_again() {
-        let root = tempfile::tempdir().unwrap();
-        let path = root.path().to_str().unwrap().to_owned();
-        let table = Table::new(Storage::local(), path, Arc::new(ColumnCache::new(0)));
+        let log = Log::new();
+        let (table, _) = opened(&log);
         let waiting_since = Instant::now();
         assert!(table.refresh(Instant::now()).is_err());
-        let log = root.path().join(log_path::LOG_DIRECTORY);
-        std::fs::create_dir(&log).unwrap();
-        let metadata = r#"{"id":"t","format":{"provider":"parquet","options":{}},"schemaString":"{\"type\":\"struct\",\"fields\":[]}","partitionColumns":[],"configuration":{}}"#;
-        let first = format!(
-            "{{\"protocol\":{{\"minReaderVersion\":1,\"minWriterVersion\":2}}}}\n{{\"metaData\":{metadata}}}\n"
-        );
-        std::fs::write(log.join("00000000000000000000.json"), first).unwrap();
+        log.write_commit(0, &[protocol_row(), metadata_row(&[])]);
         assert!(table.refresh(waiting_since).is_err());
         assert_eq!(table.refresh(Instant::now()).unwrap().version(), 0);
         assert_eq!(table.refresh(waiting_since).unwrap().version(), 0);
@@ -393,8 +386,7 @@ pub(super) mod tests {
     #[test]
     fn the_latest_snapshot_counts_in_the_budget_and_is_loaded_again_after_its_eviction() {
         let (log, log_bytes) = log_of(3);
-        let cache = Arc::new(ColumnCache::new(1 << 30));
-        let table = Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::clone(&cache)));
+        let (table, cache) = opened(&log);
         let known = Arc::downgrade(&table.refresh(Instant::now()).unwrap());
         assert!(cache.used_bytes() > log_bytes && known.upgrade().is_some());
         assert_eq!(cache.bytes_by_table(), [(table.number(), cache.used_bytes())].into());
@@ -418,15 +410,6 @@ pub(super) mod tests {
         assert!(!Arc::ptr_eq(&old, &table.snapshot_at(TimeTravel::Version(1)).unwrap()));
     }
 
-    /// A table of three versions and its log.
-    fn probed() -> (Log, Arc<Table>) {
-        let log = Log::new();
-        made_again(&log, "t", 3);
-        let cache = Arc::new(ColumnCache::new(1 << 30));
-        let table = Arc::new(Table::new(Storage::local(), log.root().to_owned(), cache));
-        (log, table)
-    }
-
     /// The result of a refresh without a listing.
     fn probe(table: &Arc<Table>) -> Option<Result<Option<Arc<Snapshot>>>> {
         let probes = LoopProbes::new().unwrap();
@@ -444,7 +427,7 @@ pub(super) mod tests {
 
     #[test]
     fn systems_without_epoll_probe_by_threads() {
-        let (_log, table) = probed();
+        let (_log, table) = table_of(3);
         let probes = threaded_probes::LoopProbes::new().unwrap();
         assert!(!probes.start(1, &table).unwrap(), "no version is known");
         let known = table.refresh(Instant::now()).unwrap();
@@ -462,7 +445,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_version_is_still_the_latest_one_by_two_files_and_now_and_then_by_a_listing() {
-        let (log, table) = probed();
+        let (log, table) = table_of(3);
         assert!(probe(&table).is_none(), "no version is known");
         let known = table.refresh(Instant::now()).unwrap();
         // Only a listing shows a gap.
@@ -478,7 +461,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_probe_leaves_every_change_of_the_table_to_a_listing() {
-        let (log, table) = probed();
+        let (log, table) = table_of(3);
         let latest = || -> Result<(String, i64)> {
             let refreshed = table.refresh(Instant::now())?;
             Ok((refreshed.metadata().id.clone(), refreshed.version()))
@@ -489,20 +472,18 @@ pub(super) mod tests {
         };
         let expected = |id: &str, version| (id.to_owned(), version);
         assert_eq!(latest().unwrap(), expected("t", 2));
-        let add = add_row(1).to_string();
         for version in [3, 4] {
-            log.write(&log_path::commit_name(version), add.as_bytes());
+            log.write_commit(version, &[add_row(1)]);
             changed(&table);
             assert_eq!(latest().unwrap(), expected("t", version));
         }
         made_again(&log, "u", 5);
         changed(&table);
         assert_eq!(latest().unwrap(), expected("u", 4), "another table with as many versions");
-        let directory = std::path::Path::new(log.root()).join(log_path::LOG_DIRECTORY);
-        std::fs::remove_file(directory.join(log_path::commit_name(4))).unwrap();
+        log.remove(&log_path::commit_name(4));
         changed(&table);
         assert_eq!(latest().unwrap(), expected("u", 3), "the log was restored to an earlier version");
-        std::fs::remove_dir_all(directory).unwrap();
+        std::fs::remove_dir_all(log.path("")).unwrap();
         changed(&table);
         let gone = latest();
         assert!(matches!(gone, Err(Error::TableNotFound { .. })));
@@ -510,11 +491,11 @@ pub(super) mod tests {
 
     #[test]
     fn a_probe_of_a_version_that_another_refresh_has_replaced_is_no_answer() {
-        let (log, table) = probed();
+        let (log, table) = table_of(3);
         let known = table.refresh(Instant::now()).unwrap();
         let earlier = table.probe(&known, Instant::now()).unwrap();
         let found = table.storage.properties(earlier.paths());
-        log.write(&log_path::commit_name(3), add_row(1).to_string().as_bytes());
+        log.write_commit(3, &[add_row(1)]);
         assert_eq!(table.refresh(Instant::now()).unwrap().version(), 3);
         assert!(table.end_probe(&earlier, found).unwrap().is_none());
         assert_eq!(table.refresh(Instant::now()).unwrap().version(), 3);

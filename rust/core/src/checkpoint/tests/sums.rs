@@ -93,8 +93,8 @@ fn a_checkpoint_without_adds_sums_up_to_nothing() {
     let checkpoint =
         open_classic(&log, &schema(), &[protocol_row(), metadata_row(&[])], WriterProperties::default())
             .unwrap();
-    assert_eq!(checkpoint.totals(None, 2, &Stop::default()).unwrap().live, Totals::default());
-    assert_eq!(checkpoint.totals(Some(&|_, _| true), 2, &Stop::default()).unwrap().live, Totals::default());
+    assert_eq!(live(&checkpoint, None), Totals::default());
+    assert_eq!(live(&checkpoint, Some(&|_, _| true)), Totals::default());
     assert!(read(&checkpoint, everything()).unwrap().is_empty());
 }
 
@@ -102,21 +102,15 @@ fn a_checkpoint_without_adds_sums_up_to_nothing() {
 fn row_groups_without_adds_are_none_whatever_columns_have_statistics() {
     for without in ["path", "size"] {
         let log = Log::new();
-        let rows =
-            [vec![protocol_row(), metadata_row(&["day", "city"])], (0..6).map(add_row).collect()].concat();
         let column = ColumnPath::from(vec!["add".to_owned(), without.to_owned()]);
         let properties = WriterProperties::builder()
             .set_max_row_group_row_count(Some(2))
             .set_column_statistics_enabled(column, EnabledStatistics::None);
-        let checkpoint = open_classic(&log, &schema(), &rows, properties.build()).unwrap();
+        let checkpoint = open_classic(&log, &schema(), &rows_of(6), properties.build()).unwrap();
         let is_dead: IsDead<'_> = &|path, _| path.ends_with("3.parquet");
         let expected = of_stream(&checkpoint, is_dead);
         assert_eq!(expected.files, 5);
-        assert_eq!(
-            checkpoint.totals(Some(is_dead), 2, &Stop::default()).unwrap().live,
-            expected,
-            "{without}"
-        );
+        assert_eq!(live(&checkpoint, Some(is_dead)), expected, "{without}");
         let sizes: Vec<i64> = (0..400_000).collect();
         let by_size = checkpoint.totals_without(is_dead, &sizes, 2, &Stop::default());
         assert_eq!(by_size.unwrap().live, expected, "{without}");
@@ -126,8 +120,7 @@ fn row_groups_without_adds_are_none_whatever_columns_have_statistics() {
 #[test]
 fn sums_end_at_the_deadline_and_when_the_caller_leaves() {
     let log = Log::new();
-    let mut rows = vec![protocol_row(), metadata_row(&["day", "city"])];
-    rows.extend((0..6).map(add_row));
+    let rows = rows_of(6);
     let content = parquet(&schema(), &rows, WriterProperties::default());
     let lines = rows.iter().map(Value::to_string).collect::<Vec<_>>().join("\n");
     for files in [log.classic(&content), log.in_json(lines.as_bytes())] {
@@ -145,8 +138,7 @@ fn sums_end_at_the_deadline_and_when_the_caller_leaves() {
 fn sizes_that_cannot_be_are_a_corrupt_log() {
     for sizes in [[1, -1], [i64::MAX, i64::MAX]] {
         let log = Log::new();
-        let mut rows = vec![protocol_row(), metadata_row(&["day", "city"])];
-        rows.extend((0..6).map(add_row));
+        let mut rows = rows_of(6);
         for row in 0..6 {
             rows[2 + row]["add"]["size"] = json!(sizes[row % 2]);
         }

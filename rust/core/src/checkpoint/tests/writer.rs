@@ -130,6 +130,14 @@ pub(crate) fn schema() -> Schema {
     schema_of(&add_fields())
 }
 
+/// A schema with another type of one column.
+pub(crate) fn with_column(schema: &Schema, name: &str, data_type: DataType) -> Schema {
+    let mut fields = schema.fields().to_vec();
+    let field = fields.iter_mut().find(|field| field.name() == name).unwrap();
+    *field = Arc::new(Field::new(name, data_type, true));
+    Schema::new(fields)
+}
+
 /// A Parquet file of `rows`, objects such as `{"add": {"path": ...}}`.
 pub(crate) fn parquet(schema: &Schema, rows: &[Value], properties: WriterProperties) -> Vec<u8> {
     let mut file = Vec::new();
@@ -178,9 +186,9 @@ impl Log {
         LogFileEntry { name: name.to_owned(), size, modified_ms: 0, entity_tag: None, identity: 0 }
     }
 
-    pub(crate) fn write_commit<L: ToString>(&self, version: i64, lines: &[L]) {
+    pub(crate) fn write_commit<L: ToString>(&self, version: i64, lines: &[L]) -> LogFileEntry {
         let lines: Vec<_> = lines.iter().map(ToString::to_string).collect();
-        self.write(&commit_name(version), &lines.join("\n"));
+        self.write(&commit_name(version), &lines.join("\n"))
     }
 
     pub(crate) fn remove(&self, name: &str) {

@@ -28,7 +28,7 @@ fn an_answer_by_a_hint_finds_a_checkpoint_that_is_shorter_than_the_checksum_file
     for form in FORMS {
         let log = log_of(0..=LATEST);
         checkpoint_of(&log, VERSION, form, &rows(VERSION - 1));
-        write_checksum(&log, LATEST, None);
+        write_checksum(&log, LATEST);
         let error = files_by_hint(log.root()).unwrap_err();
         assert!(error.to_string().contains("it has at most 2 adds"), "{form:?} {error:?}");
         assert_eq!(files_by_hint(log.root()).unwrap(), expected(LATEST), "{form:?}");
