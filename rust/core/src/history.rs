@@ -244,6 +244,11 @@ mod tests {
     }
 
     const ENABLED: (&str, &str) = ("delta.enableInCommitTimestamps", "true");
+    const ENABLED_FROM_2: [(&str, &str); 3] = [
+        ENABLED,
+        ("delta.inCommitTimestampEnablementVersion", "2"),
+        ("delta.inCommitTimestampEnablementTimestamp", "5000"),
+    ];
 
     fn is_out_of_range<T>(result: &Result<T>) -> bool {
         matches!(result, Err(Error::TimestampOutOfRange { .. }))
@@ -277,14 +282,7 @@ mod tests {
         // The files of the later commits were copied: their modification times mean nothing.
         let log =
             log_of(0, &[(1000, None), (2000, None), (9000, Some(5000)), (100, Some(6000)), (0, Some(7000))]);
-        let history = history(
-            &log,
-            &[
-                ENABLED,
-                ("delta.inCommitTimestampEnablementVersion", "2"),
-                ("delta.inCommitTimestampEnablementTimestamp", "5000"),
-            ],
-        );
+        let history = history(&log, &ENABLED_FROM_2);
         let times: Vec<_> = (0..5).map(|version| history.timestamp_ms(version).unwrap().unwrap()).collect();
         assert_eq!(times, [1000, 2000, 5000, 6000, 7000]);
         let expected = [
@@ -308,14 +306,7 @@ mod tests {
     fn a_time_before_in_commit_timestamps_finds_no_file_that_is_written_later() {
         // The files of a copy are younger than all in-commit timestamps.
         let log = log_of(0, &[(8000, None), (9000, None), (9000, Some(5000))]);
-        let history = history(
-            &log,
-            &[
-                ENABLED,
-                ("delta.inCommitTimestampEnablementVersion", "2"),
-                ("delta.inCommitTimestampEnablementTimestamp", "5000"),
-            ],
-        );
+        let history = history(&log, &ENABLED_FROM_2);
         for time in [4998, 4999] {
             assert!(is_out_of_range(&history.version_at_or_before(time)), "{time}");
         }

@@ -15,7 +15,6 @@ use super::*;
 use crate::checkpoint::tests::writer::{Log, UUID, parquet, schema};
 use crate::checkpoint::tests::{metadata_row, protocol_row};
 use crate::column_cache::ColumnCache;
-use crate::log_path::commit_name;
 use crate::sign::{S3Options, Signer, SigningRoot};
 use crate::storage::Storage;
 use crate::stream::{Buffers, NdjsonStream, Next, StreamOptions};
@@ -51,8 +50,7 @@ fn zstd() -> WriterPropertiesBuilder {
 /// A log with a checkpoint of such files at version 7.
 fn log_of(files: BTreeMap<String, Vec<u8>>) -> Log {
     let log = Log::new();
-    let head = [protocol_row(), metadata_row(&[])].map(|row| row.to_string()).join("\n");
-    log.write(&commit_name(7), head.as_bytes());
+    log.write_commit(7, &[protocol_row(), metadata_row(&[])]);
     for (name, content) in files {
         log.write(&format!("{:020}.checkpoint.{name}", 7), &content);
     }
@@ -103,9 +101,7 @@ fn in_a_process_of_its_own() {
     let (pool, buffers) = (Pool::new(4).unwrap(), Arc::new(Buffers::default()));
     let table = Arc::new(Table::new(Storage::local(), root, Arc::new(ColumnCache::new(0))));
     let snapshot = table.latest(Duration::ZERO, &pool).unwrap();
-    let options = S3Options::new("b", "us-east-1", "AKIAIOSFODNN7EXAMPLE", "hush");
-    let signer = SigningRoot::new("s3://b/t", Signer::s3(options).unwrap()).unwrap();
-    let signers = SignerSet::new(signer, vec![]);
+    let signers = signers();
     let format = ResponseFormat::Parquet;
     let (ids, now_ms) = (format.id_scheme(), 1_709_251_198_000);
     let lines = LineOptions { format, ids, now_ms, lifetime_seconds: 3600, history_shared: true };
@@ -135,6 +131,11 @@ fn in_a_process_of_its_own() {
     {
         println!("grown by {grown} bytes, files {}", stream.summary().written.files);
     }
+}
+
+fn signers() -> SignerSet {
+    let signer = Signer::s3(S3Options::new("b", "us-east-1", "AKIAIOSFODNN7EXAMPLE", "hush")).unwrap();
+    SignerSet::new(SigningRoot::new("s3://b/t", signer).unwrap(), vec![])
 }
 
 fn take(stream: &mut NdjsonStream) -> Option<usize> {
@@ -215,8 +216,7 @@ fn a_checkpoint_in_json() {
 
 #[test]
 fn hints_that_need_long_statistics_of_few_files_are_not_for_the_calling_thread() {
-    let signer = Signer::s3(S3Options::new("b", "us-east-1", "AKIAIOSFODNN7EXAMPLE", "hush")).unwrap();
-    let signers = SignerSet::new(SigningRoot::new("s3://b/t", signer).unwrap(), vec![]);
+    let signers = signers();
     let all = FilesRequest::default();
     let limit = FilesRequest { limit_hint: Some(1), ..all.clone() };
     let hints = Hints { sql: vec!["x = 1".to_owned()], json: None };
@@ -225,8 +225,7 @@ fn hints_that_need_long_statistics_of_few_files_are_not_for_the_calling_thread()
         let log = Log::new();
         let head = [protocol_row(), metadata_row(&[])].into_iter();
         let rows = head.chain((0..50).map(|number| with_stats(number, &stats(number, bytes))));
-        let content = rows.map(|row| row.to_string()).collect::<Vec<_>>().join("\n");
-        log.write(&commit_name(0), content.as_bytes());
+        log.write_commit(0, &rows.collect::<Vec<_>>());
         let table =
             Arc::new(Table::new(Storage::local(), log.root().to_owned(), Arc::new(ColumnCache::new(0))));
         let snapshot = table.latest(Duration::ZERO, &Pool::new(1).unwrap()).unwrap();

@@ -29,14 +29,20 @@ mod short;
 
 const CHECKPOINT_FILES: usize = 60;
 
-fn metadata_row() -> Value {
-    let field =
-        |name: &str, kind: &str| json!({"name": name, "type": kind, "nullable": true, "metadata": {}});
-    let schema = json!({"type": "struct", "fields": [field("day", "date"), field("city", "string"), field("id", "long")]});
+fn field(name: &str, kind: impl Into<Value>) -> Value {
+    json!({"name": name, "type": kind.into(), "nullable": true, "metadata": {}})
+}
+
+fn table_metadata(fields: &[Value], partition_columns: &[&str]) -> Value {
+    let schema = json!({"type": "struct", "fields": fields}).to_string();
     json!({"metaData": {
-        "id": "table-id", "format": {"provider": "parquet", "options": {}}, "schemaString": schema.to_string(),
-        "partitionColumns": ["day", "city"], "configuration": {}, "createdTime": 5,
+        "id": "table-id", "format": {"provider": "parquet", "options": {}}, "schemaString": schema,
+        "partitionColumns": partition_columns, "configuration": {}, "createdTime": 5,
     }})
+}
+
+fn metadata_row() -> Value {
+    table_metadata(&[field("day", "date"), field("city", "string"), field("id", "long")], &["day", "city"])
 }
 
 /// A checkpoint of sixty files; later commits remove three of them, add four, and remove one of these.

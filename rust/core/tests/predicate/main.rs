@@ -91,12 +91,14 @@ fn check_limit(table: &Table, condition: &Condition, predicate: &Predicate, file
     assert!(limit > 0 || taken.is_empty());
 }
 
+/// A number of times the usual cases.
+pub(crate) fn cases(times: u32) -> ProptestConfig {
+    let cases = times * ProptestConfig::default().cases;
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 4 * ProptestConfig::default().cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(4))]
 
     #[test]
     fn no_file_with_a_match_is_dropped(numbers in prop::collection::vec(any::<u32>(), 500)) {

@@ -807,11 +807,7 @@ fn a_limit_counts_only_records_that_are_certain_to_match() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 3 * ProptestConfig::default().cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::cases(3))]
 
     /// Kept if, and only if, some value within the bounds matches.
     #[test]

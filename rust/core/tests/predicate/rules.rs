@@ -415,11 +415,7 @@ fn check(numbers: &[u32]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 2 * ProptestConfig::default().cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::cases(2))]
 
     #[test]
     fn a_rule_selects_exactly_the_files_for_which_it_is_true(numbers in prop::collection::vec(any::<u32>(), 400)) {

@@ -317,21 +317,21 @@ fn a_line_expires_with_the_first_of_its_urls() {
 
 #[test]
 fn vectors_that_break_the_protocol_are_corrupt_or_forbidden() {
-    for (storage_type, path) in
-        [(b'x', "a"), (b'u', "short"), (b'u', "é234567890123456789"), (b'u', "~~~~~~~~~~~~~~~~~~~~")]
-    {
+    for (storage_type, path, is_forbidden) in [
+        (b'x', "a", false),
+        (b'u', "short", false),
+        (b'u', "é234567890123456789", false),
+        (b'u', "~~~~~~~~~~~~~~~~~~~~", false),
+        (b'p', "s3://elsewhere/dv.bin", true),
+        (b'u', &format!("../x{UUID_TEXT}"), true),
+    ] {
         let mut batch = batch(&["a"]);
         batch.deletion_vector = Some(vec![Some(Box::new(vector(storage_type, path)))]);
-        let refused = writer(ResponseFormat::Delta).write(&batch, &[0], &mut Vec::new());
-        assert!(matches!(refused, Err(Error::CorruptLog { .. })), "{path}");
-    }
-    for (storage_type, path) in
-        [(b'p', "s3://elsewhere/dv.bin".to_owned()), (b'u', format!("../x{UUID_TEXT}"))]
-    {
-        let mut batch = batch(&["a"]);
-        batch.deletion_vector = Some(vec![Some(Box::new(vector(storage_type, &path)))]);
-        let refused = writer(ResponseFormat::Delta).write(&batch, &[0], &mut Vec::new());
-        assert!(matches!(refused, Err(Error::ForbiddenPath)), "{path}");
+        match writer(ResponseFormat::Delta).write(&batch, &[0], &mut Vec::new()) {
+            Err(Error::CorruptLog { .. }) => assert!(!is_forbidden, "{path}"),
+            Err(Error::ForbiddenPath) => assert!(is_forbidden, "{path}"),
+            other => panic!("{path}: {other:?}"),
+        }
     }
 }
 

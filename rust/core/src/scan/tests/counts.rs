@@ -122,10 +122,8 @@ fn a_checkpoint_with_other_adds_than_the_hint_states_is_left_out() {
     for (adds, is_right) in [(60, true), (61, false), (59, false)] {
         let log = Log::new();
         let table = table(&log, 64 << 20);
-        log.write(
-            "_last_checkpoint",
-            json!({"version": 7, "size": 62, "numOfAddFiles": adds}).to_string().as_bytes(),
-        );
+        let hint = json!({"version": 7, "size": 62, "numOfAddFiles": adds});
+        log.write("_last_checkpoint", &hint.to_string());
         let ended = scanned(&table, &everything());
         assert_eq!(ended.is_ok(), is_right, "{adds}: {ended:?}");
         if !is_right {

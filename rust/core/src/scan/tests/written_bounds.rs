@@ -37,34 +37,26 @@ fn written(writer: &'static str, data_type: &'static str, kept: &str, dropped: &
     let conditions =
         |text: &str| text.split(" | ").filter(|one| !one.is_empty()).map(str::to_owned).collect();
     let (place, text, typed, footer) = (Place::Column, None, None, &[][..]);
-    Written {
-        writer,
-        data_type,
-        place,
-        text,
-        typed,
-        footer,
-        kept: conditions(kept),
-        dropped: conditions(dropped),
-    }
+    let (kept, dropped) = (conditions(kept), conditions(dropped));
+    Written { writer, data_type, place, text, typed, footer, kept, dropped }
 }
 
 impl Written {
-    fn bounds(self, min: &str, max: &str) -> Self {
+    /// With this least and greatest value, as JSON.
+    fn bounds(self, both: &str) -> Self {
         let text = format!(
-            r#"{{"numRecords":9,"minValues":{{"c":{min}}},"maxValues":{{"c":{max}}},"nullCount":{{"c":0}}}}"#
+            r#"{{"numRecords":9,"minValues":{{"c":{both}}},"maxValues":{{"c":{both}}},"nullCount":{{"c":0}}}}"#
         );
         Self { text: Some(text), ..self }
     }
 
-    fn typed(self, data_type: DataType, min: impl Into<Value>, max: impl Into<Value>) -> Self {
-        Self { typed: Some((data_type, min.into(), max.into())), ..self }
+    fn typed(self, data_type: DataType, both: impl Into<Value>) -> Self {
+        let both = both.into();
+        Self { typed: Some((data_type, both.clone(), both)), ..self }
     }
 
     fn value(self, map: &str, data_type: DataType, typed: impl Into<Value>) -> Self {
-        let typed = typed.into();
-        let typed = Some((data_type, typed.clone(), typed));
-        Self { place: Place::Partition, text: Some(map.to_owned()), typed, ..self }
+        Self { place: Place::Partition, text: Some(map.to_owned()), ..self.typed(data_type, typed) }
     }
 
     fn footer(self, footer: &'static [(&'static str, &'static str)]) -> Self {
@@ -110,23 +102,13 @@ impl Written {
     }
 
     fn metadata_row(&self) -> Value {
-        let field =
-            |name: &str, kind: Value| json!({"name": name, "type": kind, "nullable": true, "metadata": {}});
-        let column = field("c", json!(self.data_type));
+        let column = field("c", self.data_type);
         let column = match self.place {
             Place::Nested => field("s", json!({"type": "struct", "fields": [column]})),
             Place::Column | Place::Partition => column,
         };
         table_metadata(&[column], if self.place == Place::Partition { &["c"] } else { &[] })
     }
-}
-
-fn table_metadata(fields: &[Value], partition_columns: &[&str]) -> Value {
-    let schema = json!({"type": "struct", "fields": fields}).to_string();
-    json!({"metaData": {
-        "id": "table-id", "format": {"provider": "parquet", "options": {}}, "schemaString": schema,
-        "partitionColumns": partition_columns, "configuration": {}, "createdTime": 5,
-    }})
 }
 
 /// A table read cold, with columns in memory, and with columns kept in a file.
@@ -201,28 +183,24 @@ fn times() -> Vec<Written> {
     let local = || micros(None);
     vec![
         written("Spark 3.2 and 3.3, offset without seconds", "timestamp", offset, other_minute)
-            .bounds("\"1900-01-01T00:00:00.000+05:21\"", "\"1900-01-01T00:00:00.000+05:21\""),
+            .bounds("\"1900-01-01T00:00:00.000+05:21\""),
         written(
             "Spark 3.2 and 3.3, west of Greenwich",
             "timestamp",
             "c = TIMESTAMP '1971-01-01T00:44:30Z'",
             "",
         )
-        .bounds("\"1971-01-01T00:00:00.000-00:44\"", "\"1971-01-01T00:00:00.000-00:44\""),
-        written("Spark 3.2 and 3.3, typed", "timestamp", offset, other_minute).typed(
-            instant(),
-            KOLKATA,
-            KOLKATA,
-        ),
+        .bounds("\"1971-01-01T00:00:00.000-00:44\""),
+        written("Spark 3.2 and 3.3, typed", "timestamp", offset, other_minute).typed(instant(), KOLKATA),
         written("Spark, cut towards zero", "timestamp", "c = TIMESTAMP '1969-12-31T23:59:59.998500Z'", "")
-            .bounds("\"1969-12-31T23:59:59.999Z\"", "\"1969-12-31T23:59:59.999Z\""),
+            .bounds("\"1969-12-31T23:59:59.999Z\""),
         written(
             "Spark, cut to milliseconds",
             "timestamp",
             "c = TIMESTAMP '2024-01-01T00:00:00.001999Z'",
             "c = TIMESTAMP '2024-01-01T00:00:00.002Z'",
         )
-        .bounds("\"2024-01-01T00:00:00.001Z\"", "\"2024-01-01T00:00:00.001Z\""),
+        .bounds("\"2024-01-01T00:00:00.001Z\""),
         written(
             "deltalake 0.18 to 0.25, partition values cut to milliseconds",
             "timestamp_ntz",
@@ -243,14 +221,14 @@ fn times() -> Vec<Written> {
             "c = TIMESTAMP_NTZ '2024-01-01 00:00:00.9'",
             "c = TIMESTAMP_NTZ '2024-01-01 00:00:01'",
         )
-        .bounds("\"2024-01-01 00:00:00\"", "\"2024-01-01 00:00:00\""),
+        .bounds("\"2024-01-01 00:00:00\""),
         written(
             "XTable, typed by another writer",
             "timestamp",
             "c = TIMESTAMP '2024-01-01T00:00:00.9Z'",
             "c = TIMESTAMP '2024-01-01T00:00:01Z'",
         )
-        .typed(instant(), NEW_YEAR, NEW_YEAR),
+        .typed(instant(), NEW_YEAR),
     ]
 }
 
@@ -263,30 +241,24 @@ fn decimals() -> Vec<Written> {
             "c = 5000000000000000.3",
             "c = 5000000000001000",
         )
-        .bounds("5000000000000000.0", "5000000000000000.0"),
+        .bounds("5000000000000000.0"),
         written(
             "deltalake, 19 digits",
             "decimal(38,0)",
             "c = 1234567890123456789",
             "c = 1234567890123556789",
         )
-        .bounds("1234567890123456768", "1234567890123456768"),
-        written("deltalake, typed", "decimal(18,2)", "c = 1000000000000000.01", "").typed(
-            DataType::Decimal128(18, 2),
-            "100000000000000000",
-            "100000000000000000",
-        ),
+        .bounds("1234567890123456768"),
+        written("deltalake, typed", "decimal(18,2)", "c = 1000000000000000.01", "")
+            .typed(DataType::Decimal128(18, 2), "100000000000000000"),
         written("deltalake, beyond 64 bits", "decimal(38,0)", saturated, "c = 5")
-            .bounds("9223372036854775807", "9223372036854775807"),
+            .bounds("9223372036854775807"),
         written("deltalake, below 64 bits", "decimal(38,0)", "c = -100000000000000000000", "c = 5")
-            .bounds("-9223372036854775808", "-9223372036854775808"),
+            .bounds("-9223372036854775808"),
         written("deltalake, beyond 64 bits, as a double", "decimal(38,0)", saturated, "c = 5")
-            .bounds("9.223372036854775807E18", "9.223372036854775807E18"),
-        written("deltalake, beyond 64 bits, typed", "decimal(38,0)", saturated, "").typed(
-            DataType::Decimal128(38, 0),
-            "9223372036854775807",
-            "9223372036854775807",
-        ),
+            .bounds("9.223372036854775807E18"),
+        written("deltalake, beyond 64 bits, typed", "decimal(38,0)", saturated, "")
+            .typed(DataType::Decimal128(38, 0), "9223372036854775807"),
     ]
 }
 
@@ -312,21 +284,18 @@ fn calendars() -> Vec<Written> {
     for footer in [LEGACY, SPARK_2] {
         // The day of the Julian calendar.
         let day = || written("Spark, LEGACY", "date", "c = DATE '0001-01-01'", "c = DATE '0001-01-03'");
-        table.push(day().typed(DataType::Date32, -719_164, -719_164).footer(footer));
+        table.push(day().typed(DataType::Date32, -719_164).footer(footer));
         table.push(day().value("0001-01-01", DataType::Date32, -719_164).footer(footer));
         let late = written("Spark, LEGACY", "date", "c = DATE '2024-01-01'", "c = DATE '2024-01-02'");
-        table.push(late.typed(DataType::Date32, 19_723, 19_723).footer(footer));
+        table.push(late.typed(DataType::Date32, 19_723).footer(footer));
     }
     for footer in [LEGACY, SPARK_2, LEGACY_INT96] {
         let time = |kept, dropped| written("Spark, LEGACY", "timestamp", kept, dropped);
-        table.push(
-            time("c = TIMESTAMP '0001-01-01T07:52:58Z'", "")
-                .typed(instant(), -62_135_740_022_000_000_i64, 0)
-                .footer(footer),
-        );
+        let typed = Some((instant(), json!(-62_135_740_022_000_000_i64), json!(0)));
+        table.push(Written { typed, footer, ..time("c = TIMESTAMP '0001-01-01T07:52:58Z'", "") });
         let late = "c = TIMESTAMP '2024-01-01T00:00:00.5Z'";
         let other = "c = TIMESTAMP '2023-12-31T23:59:59Z'";
-        table.push(time(late, other).typed(instant(), NEW_YEAR, NEW_YEAR).footer(footer));
+        table.push(time(late, other).typed(instant(), NEW_YEAR).footer(footer));
     }
     table
 }
@@ -351,8 +320,8 @@ fn exact() -> Vec<Written> {
     .flat_map(|(data_type, text, typed, value, kept, dropped)| {
         let one = || written("every writer", data_type, kept, dropped);
         [
-            one().bounds(text, text),
-            one().typed(typed.clone(), value.clone(), value.clone()),
+            one().bounds(text),
+            one().typed(typed.clone(), value.clone()),
             one().value(text.trim_matches('"'), typed, value),
         ]
     })
@@ -457,8 +426,6 @@ fn drawn_log(files: &Drawn, is_legacy: bool, files_per_group: usize) -> Log {
     let partitions = struct_of([("d", DataType::Date32), ("n", DataType::Int32), ("p", DataType::Utf8)]);
     let mut columns = add_fields();
     columns.extend([("stats_parsed", stats), ("partitionValues_parsed", partitions)]);
-    let field =
-        |name: &str, kind: &str| json!({"name": name, "type": kind, "nullable": true, "metadata": {}});
     let fields = [
         field("d", "date"),
         field("n", "integer"),

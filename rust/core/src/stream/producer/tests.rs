@@ -91,6 +91,12 @@ fn drain(stream: &mut NdjsonStream) -> (Vec<u8>, Result<()>) {
     }
 }
 
+fn unpacked(gzip: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    flate2::read::GzDecoder::new(gzip).read_to_end(&mut plain).unwrap();
+    plain
+}
+
 fn lines(count: u64) -> Vec<u8> {
     (0..count).flat_map(|number| format!("{number}\n").into_bytes()).collect()
 }
@@ -116,9 +122,7 @@ fn a_gzip_answer_with_a_last_line_is_one_member() {
         let (mut body, end) = drain(&mut stream);
         end.unwrap();
         body.extend(stream.finish(b"{}\n").unwrap());
-        let mut plain = Vec::new();
-        flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
-        assert_eq!(plain, [lines(count), b"{}\n".to_vec()].concat());
+        assert_eq!(unpacked(&body), [lines(count), b"{}\n".to_vec()].concat());
     }
 }
 
@@ -136,14 +140,11 @@ fn an_answer_that_ends_before_its_ready_chunks_is_decoded() {
             }
             let end = [&b"x".repeat(200_000)[..], b"\n"].concat();
             body.extend(stream.finish(&end).unwrap());
-            let mut plain = Vec::new();
-            match coding {
-                ContentCoding::Identity => plain = body,
-                ContentCoding::Gzip => {
-                    flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut plain).unwrap();
-                }
-                ContentCoding::Zstd => plain = zstd::decode_all(&body[..]).unwrap(),
-            }
+            let plain = match coding {
+                ContentCoding::Identity => body,
+                ContentCoding::Gzip => unpacked(&body),
+                ContentCoding::Zstd => zstd::decode_all(&body[..]).unwrap(),
+            };
             assert!(plain == [lines(taken), end].concat(), "{coding:?}, {taken} taken");
         }
     }
