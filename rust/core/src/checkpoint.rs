@@ -292,7 +292,6 @@ impl Checkpoint {
         rows.map(u64::from).sum::<u64>().saturating_sub(sidecars as u64 + 1)
     }
 
-    /// Returns the size of all parts in bytes.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.size).sum()
     }

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 const DAY_SECONDS: i64 = 86_400;
 
-/// Microseconds of a day.
 pub(crate) const DAY_MICROS: i128 = 86_400_000_000;
 
 /// The farthest that a zone can be from UTC, as Java has it; local mean times of the nineteenth century come

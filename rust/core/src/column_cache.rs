@@ -145,7 +145,6 @@ impl ColumnCache {
         }
     }
 
-    /// Removes mapped columns from memory.
     fn drop_mapped(&self, key: &ColumnsKey) {
         let mut state = self.lock();
         let removed = match state.slots.get(key) {

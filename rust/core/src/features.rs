@@ -124,7 +124,6 @@ impl Protocol {
         self.reader_features.iter().flatten().any(|name| CATALOG_MANAGED.contains(&name.as_str()))
     }
 
-    /// Returns whether commits may have in-commit timestamps.
     pub(crate) fn supports_in_commit_timestamps(&self) -> bool {
         let mut features = self.writer_features.iter().flatten();
         self.min_writer_version >= WRITER_FEATURES_VERSION && features.any(|name| name == IN_COMMIT_TIMESTAMP)

@@ -133,7 +133,6 @@ impl IdHasher {
     }
 }
 
-/// The id of one file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileId<'digest> {
     pub(crate) scheme: IdScheme,
@@ -141,7 +140,6 @@ pub(crate) struct FileId<'digest> {
 }
 
 impl FileId<'_> {
-    /// Appends its text.
     pub(crate) fn append(self, out: &mut Vec<u8>) {
         match self.scheme {
             IdScheme::Parquet => {

@@ -26,7 +26,6 @@ impl LogFault {
         (Self::Hint, "hint"),
     ];
 
-    /// Counts the fault.
     pub(crate) fn count(self) {
         COUNTS[self as usize].fetch_add(1, Ordering::Relaxed);
     }

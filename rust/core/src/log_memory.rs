@@ -236,7 +236,6 @@ impl Admitted {
         self.settle();
     }
 
-    /// Takes a part of it.
     fn part(&mut self, bytes: u64) -> Self {
         self.bytes -= bytes;
         Self { memory: self.memory, bytes, is_pending: self.is_pending }

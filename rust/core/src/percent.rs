@@ -84,7 +84,6 @@ pub(crate) fn query_value(value: &str) -> String {
     String::from_utf8_lossy(&out).replace('/', "%2F")
 }
 
-/// Appends the decoded bytes of a log's path.
 pub(crate) fn append_decoded(path: &[u8], out: &mut Vec<u8>) {
     let mut rest = path;
     while let Some(at) = memchr::memchr(b'%', rest) {
@@ -96,7 +95,6 @@ pub(crate) fn append_decoded(path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// Returns whether a log's path decodes to UTF-8.
 pub(crate) fn decodes_to_utf8(path: &[u8]) -> bool {
     let mut decoded = Vec::with_capacity(path.len());
     append_decoded(path, &mut decoded);

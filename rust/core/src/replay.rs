@@ -231,7 +231,6 @@ impl ReplaySet {
         self.arena[entry.start..end].split_at(entry.path_bytes as usize)
     }
 
-    /// Reserves space for `more` keys.
     fn reserve(&mut self, more: usize) {
         let wanted = 2 * (self.entries.len() + more);
         if self.slots.len() >= wanted {

@@ -130,7 +130,6 @@ pub(crate) fn url_plain_run(block: &[u8; 16]) -> usize {
     unsafe { sse2::url_plain_run(block) }
 }
 
-/// Returns whether `text` contains two consecutive dots.
 pub(crate) fn has_two_dots(text: &[u8]) -> bool {
     // SAFETY: there is no CPU of this architecture without SSE2.
     unsafe { sse2::has_two_dots(text) }

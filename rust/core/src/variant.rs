@@ -20,7 +20,6 @@ use crate::{Error, Result};
 const SHORT_STRING: u8 = 1;
 const OBJECT: u8 = 2;
 const ARRAY: u8 = 3;
-/// The encoded null.
 const NULL: u8 = 0;
 const LONGEST_SHORT_STRING: usize = 63;
 const LARGEST_SMALL_COUNT: usize = 255;

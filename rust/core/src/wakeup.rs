@@ -76,7 +76,6 @@ impl<T> Completions<T> {
         }
     }
 
-    /// Takes all results.
     #[must_use]
     pub(crate) fn take(&self) -> Vec<T> {
         let mut state = lock(&self.state);

@@ -59,7 +59,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     add_classes(module)
 }
 
-/// Converts an error to its Python exception.
 pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let message = error.to_string();
     let mapped = match error {

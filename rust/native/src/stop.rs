@@ -22,7 +22,6 @@ impl Stop {
     }
 }
 
-/// Returns the given stop, or one that never stops.
 pub(crate) fn or_never(stop: Option<&Stop>) -> deltalog::stop::Stop {
     stop.map(|stop| stop.0.clone()).unwrap_or_default()
 }

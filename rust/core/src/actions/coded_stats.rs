@@ -98,7 +98,6 @@ impl CodedStats {
         (is_whole && coded.starts.windows(2).all(is_valid)).then_some(coded)
     }
 
-    /// Returns the memory in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.records.capacity() + self.starts.inner().capacity() + self.form_bytes()
     }
@@ -129,7 +128,6 @@ impl CodedStats {
         }
     }
 
-    /// Appends the escaped statistics of a file.
     pub(super) fn append_escaped(&self, row: usize, out: &mut Vec<u8>) {
         if let Some(record) = self.record(row) {
             record.append_escaped(out);

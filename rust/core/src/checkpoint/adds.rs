@@ -289,7 +289,6 @@ fn has_values(column: &ArrayRef) -> bool {
     column.logical_null_count() < column.len()
 }
 
-/// Returns the keys and values of maps of strings.
 pub(super) fn string_entries(maps: &MapArray) -> Option<(&StringViewArray, &StringViewArray)> {
     let keys = maps.keys().as_string_view_opt()?;
     let values = maps.values().as_string_view_opt()?;

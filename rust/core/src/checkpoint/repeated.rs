@@ -57,7 +57,6 @@ fn key_hash(batch: &FileBatch, file: usize) -> [u64; 2] {
 }
 
 impl Part {
-    /// Returns a batch without its repeated adds.
     pub(super) fn without_repeated(&self, batch: FileBatch) -> FileBatch {
         if self.repeated.is_empty() {
             return batch;

@@ -278,7 +278,6 @@ impl CachedColumns {
         }
     }
 
-    /// Returns the number of files.
     pub(crate) fn files(&self) -> u64 {
         match &self.0 {
             Content::Memory { batches, .. } => batches.iter().map(|batch| batch.files.len() as u64).sum(),

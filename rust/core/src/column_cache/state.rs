@@ -47,7 +47,6 @@ pub(super) struct State {
     pub(super) selection_uses: BTreeMap<u64, ColumnsKey>,
     /// Selections that exceed what all of them may have.
     pub(super) wide: HashSet<ColumnsKey>,
-    /// Number of misses by key.
     pub(super) missed: HashMap<ColumnsKey, u32>,
     /// Evictable entries, the least recently used first.
     pub(super) uses: BTreeMap<u64, Entry>,
@@ -251,7 +250,6 @@ impl State {
         }
     }
 
-    /// Whether columns may fit into memory.
     pub(super) fn may_fit(&self, key: &ColumnsKey, files: Option<u64>) -> bool {
         // A table that did not fit may fit with fewer files.
         let fits = |known: &TooLarge| files.is_some_and(|files| known.expected(files) <= self.budget_bytes);

@@ -18,7 +18,6 @@ use crate::partition::PartitionInterner;
 pub struct Columns(Option<Box<FileColumns>>);
 
 impl Columns {
-    /// Adds an action of `file`.
     pub(super) fn push(&mut self, file: &Bytes, row: u32, action: FileJson<'_>) {
         let new = || Box::new(FileColumns { text: Text::new(file), ..FileColumns::default() });
         self.0.get_or_insert_with(new).push(row, action);

@@ -3,7 +3,6 @@
 /// A block of SHA-256 and of MD5.
 pub(crate) type Block = [u8; BLOCK_BYTES];
 
-/// The size of [`Block`].
 pub(crate) const BLOCK_BYTES: usize = 64;
 
 /// A SHA-256 state between two blocks.
@@ -38,7 +37,6 @@ pub(crate) fn pad_sha256(message: &mut Vec<u8>, absorbed_bytes: usize) {
     pad(message, bits.to_be_bytes());
 }
 
-/// Ends an MD5 message.
 pub(crate) fn pad_md5(message: &mut Vec<u8>) {
     let bits = (message.len() as u64) * 8;
     pad(message, bits.to_le_bytes());
@@ -55,7 +53,6 @@ fn pad(message: &mut Vec<u8>, length: [u8; 8]) {
     message.extend_from_slice(&length);
 }
 
-/// A padded message as blocks.
 pub(crate) fn blocks(message: &[u8]) -> &[Block] {
     message.as_chunks().0
 }

@@ -18,7 +18,6 @@ pub enum FileAction {
     Cdc,
 }
 
-/// One file of a batch.
 pub(super) struct FileRow<'batch> {
     pub(super) batch: &'batch FileBatch,
     pub(super) row: usize,

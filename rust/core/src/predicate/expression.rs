@@ -65,7 +65,6 @@ impl Comparison {
     }
 }
 
-/// The name of a column in a predicate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ColumnName {
     /// SQL: a path of names, quoted parts already plain.

@@ -272,7 +272,6 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Reads the columns of `rows`.
     pub(crate) fn of_rows(batch: &FileBatch, wanted: &[&BoundColumn], rows: &[u32]) -> Self {
         Self { columns: build(batch, wanted, rows), of_all: false }
     }

@@ -17,7 +17,6 @@ use crate::stop::Stop;
 use crate::stream::{LineSource, Turn};
 use crate::{Error, Result};
 
-/// Maximum lines of a chunk.
 const CHUNK_LINES: usize = 256;
 
 /// The options of a query for changes.
@@ -107,7 +106,6 @@ struct Files {
 }
 
 impl Files {
-    /// Takes the first `count` files.
     fn take(&mut self, count: usize) -> Self {
         let rest = self.rows.split_off(self.rows.len().min(count));
         Self {

@@ -22,7 +22,6 @@ pub(crate) struct Listing {
     checksums: BTreeMap<i64, LogFileEntry>,
     /// Complete ones only, the preferred first.
     checkpoints: BTreeMap<i64, Vec<CheckpointFiles>>,
-    /// Checkpoints that were found damaged.
     damaged: BTreeMap<i64, Vec<CheckpointFiles>>,
     /// These and empty ones, by version.
     left_out: Vec<LeftOut>,

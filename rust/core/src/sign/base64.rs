@@ -23,7 +23,6 @@ pub(crate) fn decode_key(text: &str) -> Option<Vec<u8>> {
     LENIENT.decode(text).ok()
 }
 
-/// The length of a signature.
 pub(super) const SIGNATURE_BYTES: usize = CHARACTERS + 2 * ESCAPES;
 
 /// The escape of each byte.

@@ -13,7 +13,6 @@ use super::v4::{Address, GOOGLE, Request, Signing, SigningKeys, lifetime_seconds
 use crate::Result;
 use crate::percent;
 
-/// The endpoint of Google itself.
 pub(crate) const GCS_ENDPOINT: &str = "https://storage.googleapis.com";
 
 /// The region of all signatures.

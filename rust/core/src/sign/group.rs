@@ -203,7 +203,6 @@ struct Steps {
 }
 
 impl Steps {
-    /// Returns the digests of the texts.
     fn digests(template: &UrlTemplate, texts: &[&[Block]], suffix: &SharedSuffix) -> [[u8; 32]; GROUP] {
         let mut digests = [[0; 32]; GROUP];
         template.engine.sha256_with_suffix(&template.text.state(), texts, suffix, &mut digests);

@@ -64,7 +64,6 @@ impl SigningRoot {
     }
 }
 
-/// Returns the key of a location in a bucket.
 fn key_prefix(location: &[u8], bucket: &str) -> Result<String> {
     let prefix = location.strip_prefix(bucket.as_bytes());
     match prefix.map(|prefix| String::from_utf8(prefix.to_vec())) {

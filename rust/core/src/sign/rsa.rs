@@ -10,7 +10,6 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer};
 use crate::hashing::{hex, write_hex};
 use crate::{Error, Result};
 
-/// A private key.
 #[derive(Clone)]
 pub(super) struct RsaKey(Arc<RsaKeyPair>);
 

@@ -59,13 +59,10 @@ pub(super) struct UrlTemplate {
     pub(super) string_to_sign: Option<DigestText>,
     /// The state of the last hash. Not used by RSA and services.
     pub(super) outer: Sha256State,
-    /// The form of the signature.
     pub(super) form: Form,
-    /// The length of the signature.
     pub(super) signature_bytes: usize,
     /// When the URLs expire, milliseconds since the epoch.
     pub(super) expires_ms: i64,
-    /// The hash engine.
     pub(super) engine: Engine,
 }
 

@@ -171,7 +171,6 @@ pub(super) fn lifetime_seconds(
     Ok(seconds)
 }
 
-/// The address of a bucket.
 pub(super) struct Address {
     /// `https://host`
     pub(super) origin: String,

@@ -66,7 +66,6 @@ macro_rules! sha256_expand {
     )* };
 }
 
-/// One step of MD5.
 macro_rules! md5_step {
     ($mix:expr, $k:expr, $w:expr, $right:literal $left:literal, $a:ident $b:ident) => {
         let sum = add(add($a, $mix), add(splat($k), $w));

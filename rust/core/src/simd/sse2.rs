@@ -12,7 +12,6 @@ pub(super) fn url_plain_run(block: &[u8; 16]) -> usize {
     _mm_movemask_epi8(plain_set(bytemuck::cast(*block))).trailing_ones() as usize
 }
 
-/// Returns whether `text` contains two consecutive dots.
 #[target_feature(enable = "sse2")]
 #[inline]
 pub(super) fn has_two_dots(text: &[u8]) -> bool {

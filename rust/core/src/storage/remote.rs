@@ -40,7 +40,6 @@ const LAST: char = '\u{10FFFF}';
 /// Requests in flight for one batch of whole files: enough to hide a store's latency behind its throughput.
 const READS_IN_FLIGHT: usize = 48;
 
-/// Connection timeout.
 const LONGEST_CONNECT: Duration = Duration::from_secs(3);
 
 /// How long requests of a store may take.

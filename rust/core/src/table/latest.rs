@@ -332,7 +332,6 @@ impl Table {
     }
 }
 
-/// A refresh in the background.
 struct BackgroundRefresh(Arc<Table>);
 
 impl Task for BackgroundRefresh {

@@ -21,7 +21,6 @@ const MAX_UNLISTED: Duration = Duration::from_secs(60);
 /// absent files, or sends other properties than it lists.
 const MAX_USELESS: u32 = 2;
 
-/// The pause of probes.
 const PAUSE: Duration = Duration::from_secs(600);
 
 /// A refresh without a listing.

@@ -195,7 +195,6 @@ impl ChunkReader for ColumnBytes {
     }
 }
 
-/// A page header being read.
 pub(crate) struct HeaderRead {
     bytes: Bytes,
     checked: bool,

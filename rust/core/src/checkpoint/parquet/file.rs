@@ -108,7 +108,6 @@ impl ParquetFile {
         (0..columns.len()).filter(is_wanted).collect()
     }
 
-    /// Returns those of fields of `add`.
     pub(crate) fn leaves_of_add(&self, fields: &[&str]) -> Vec<usize> {
         self.leaves(|path| match path {
             [add, field, ..] => add == "add" && fields.contains(&field.as_str()),
@@ -249,7 +248,6 @@ impl ParquetFile {
 /// Continues behind a number of rows.
 type ReadOn = Box<dyn FnOnce(usize) -> Result<ParquetRecordBatchReader, ParquetError> + Send>;
 
-/// The batches of one row group.
 pub(crate) struct RowGroupReader {
     inner: Option<ParquetRecordBatchReader>,
     name: Arc<str>,

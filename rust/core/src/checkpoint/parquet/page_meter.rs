@@ -157,7 +157,6 @@ pub(crate) struct MeteredPages<P> {
     batch: usize,
 }
 
-/// The limits of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchLimit {
     pub(crate) rows: usize,

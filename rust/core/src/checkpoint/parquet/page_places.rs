@@ -166,7 +166,6 @@ pub(super) struct PlacedPages {
     has_dictionary: bool,
     /// Whether the dictionary was skipped. Pages behind a large one do not need it.
     is_deferred: bool,
-    /// The next page.
     next: usize,
 }
 

@@ -64,7 +64,6 @@ pub(in crate::column_cache) struct Block {
     pub(in crate::column_cache) crc: u32,
 }
 
-/// One batch of files.
 #[derive(Debug, Clone)]
 pub(in crate::column_cache) struct BatchEntry {
     pub(in crate::column_cache) source: u32,

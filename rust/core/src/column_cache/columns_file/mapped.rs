@@ -25,7 +25,6 @@ const MAPPING_BYTES: usize = 16 << 10;
 
 type Dictionary = Arc<Vec<Arc<PartitionTuple>>>;
 
-/// An opened columns file.
 #[derive(Debug)]
 pub(in crate::column_cache) struct MappedFile {
     content: Buffer,
@@ -35,7 +34,6 @@ pub(in crate::column_cache) struct MappedFile {
     batches: Vec<BatchEntry>,
 }
 
-/// A batch of a mapped file.
 #[derive(Debug)]
 pub(in crate::column_cache) struct MappedBatch {
     pub(in crate::column_cache) files: FileBatch,

@@ -43,7 +43,6 @@ pub(super) enum Unusable {
     Failed(std::io::Error),
 }
 
-/// A listed file.
 struct Listed {
     name: String,
     bytes: u64,
@@ -167,7 +166,6 @@ impl Directory {
         Ok(evicted)
     }
 
-    /// The bytes of all files.
     pub(super) fn used_bytes(&self) -> IoResult<u64> {
         Ok(bytes_of(&self.list()?))
     }

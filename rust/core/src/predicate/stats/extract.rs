@@ -22,7 +22,6 @@ pub(crate) struct ColumnStats<'a> {
     pub(crate) null_count: Option<i64>,
 }
 
-/// Statistics of one file.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct FileStats<'a> {
     pub(crate) num_records: Option<i64>,

@@ -75,7 +75,6 @@ impl KeyType {
 /// Microseconds.
 pub(super) const MILLISECOND: i128 = 1_000;
 
-/// The key of NaN.
 pub(crate) const NAN_KEY: i128 = i64::MAX as i128;
 
 /// The conversions in a comparison, besides those by the types of the column and of the constant.

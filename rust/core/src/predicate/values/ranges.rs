@@ -204,7 +204,6 @@ impl Ranges<TextCut> {
 }
 
 impl TextCut {
-    /// Returns whether this cut is after `value`.
     fn is_after(&self, value: &[u8]) -> bool {
         match (*self.bytes).cmp(value) {
             Ordering::Less => false,
