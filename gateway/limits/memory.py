@@ -76,7 +76,7 @@ class MemoryGate:
         """`relieve` frees caches, and returns whether there was something to free; it may block."""
         self._resident_bytes = resident_bytes
         self._relieve = relieve
-        self._relief: asyncio.Future[bool] | None = None
+        self._relief: asyncio.Task[None] | None = None
         self._is_exhausted = False
         self._waiting = 0
         self._of_logs, self._from_memory = FairAdmission(), FairAdmission()
@@ -202,13 +202,13 @@ class MemoryGate:
             await asyncio.sleep(RELIEF_PAUSE_SECONDS)
         self._is_below()
 
-    def _relieve_soon(self) -> asyncio.Future[bool]:
-        self._relief = relief = asyncio.get_running_loop().run_in_executor(None, self._relieve)
-        relief.add_done_callback(self._relieved)
-        return relief
+    def _relieve_soon(self) -> asyncio.Task[None]:
+        self._relief = asyncio.create_task(self._relieve_once())
+        return self._relief
 
-    def _relieved(self, relief: asyncio.Future[bool]) -> None:
+    async def _relieve_once(self) -> None:
+        has_freed = await asyncio.get_running_loop().run_in_executor(None, self._relieve)
         # What a stream leaves behind is freed, and the process may still be above its limit.
-        if not relief.cancelled() and relief.exception() is None and not relief.result():
+        if not has_freed:
             self._is_exhausted = True
             self._of_logs.run_one_at_a_time(True)
