@@ -20,13 +20,12 @@ from gateway.tables.native import (
     AnswerOptions,
     Changes,
     CorruptLog,
-    FileReplaced,
     NdjsonChunks,
     Snapshot,
     Stop,
     UnsupportedFeature,
 )
-from gateway.tables.open_table import OpenTable, from_readable_files, metadata_id_of
+from gateway.tables.open_table import OpenTable, from_readable_files, lacks_file, metadata_id_of
 from gateway.times import MILLISECONDS
 
 
@@ -130,8 +129,7 @@ def is_worth_another_try(query: FilesQuery, read: Snapshot | Changes, error: Exc
     A damaged checkpoint is ignored from now on, and a log that was cleaned up or replaced is listed again.
     A page continues the order of its files.
     """
-    is_of_log = isinstance(error, (CorruptLog, FileReplaced))
-    return is_of_log and query.page is None and isinstance(read, Snapshot) and read.is_lost
+    return query.page is None and isinstance(read, Snapshot) and lacks_file(read, error)
 
 
 def start(opened: OpenTable, query: FilesQuery) -> Files:

@@ -347,6 +347,11 @@ def metadata_id_of(read: Snapshot | Changes) -> str:
     return read.table_id if isinstance(read, Snapshot) else read.snapshot.table_id
 
 
+def lacks_file(read: Snapshot | Changes, error: Exception) -> bool:
+    """Return whether a read failed by a file of its log that is lost: one that is found again may succeed."""
+    return isinstance(error, (_native.CorruptLog, _native.FileReplaced)) and read.is_lost
+
+
 def from_readable_files(find: Callable[[], Found], use: Callable[[Found], R]) -> R:
     """Return what `use` makes of a version or range, found again where a file of its log is lost. Blocks.
 
@@ -356,7 +361,7 @@ def from_readable_files(find: Callable[[], Found], use: Callable[[Found], R]) ->
         found = find()
         try:
             return use(found)
-        except (_native.CorruptLog, _native.FileReplaced):
-            if not found.is_lost:
+        except _native.LogError as error:
+            if not lacks_file(found, error):
                 raise
     return use(find())
