@@ -69,6 +69,8 @@ def table_answer(request: TableRequest, query: FilesQuery, files: Files) -> Answ
         request.capabilities.include_end_stream_action,
         record,
         files.considered,
+        # By what files are pruned depends on those beside them in the log, also outside of a rule.
+        shows_counts=request.table.rule is None,
         shared_error=partial(shared_error, request.table),
     )
     if files.files_from == "memory":

@@ -27,6 +27,7 @@ class Answer(Struct, frozen=True):
         record: facts of the answer; the counts are added when the body ends.
         considered: the number of files before pruning, where it is known before they are read.
         ended: called with None after the last chunk, or with the error; not called when the client leaves.
+        shows_counts: whether the client may know how many files were pruned.
         shared_error: returns an error of the chunks as the client may see it.
 
     """
@@ -39,6 +40,7 @@ class Answer(Struct, frozen=True):
     record: RequestRecord = field(default_factory=RequestRecord)
     considered: int | None = None
     ended: Callable[[BaseException | None], None] = lambda _error: None
+    shows_counts: bool = True
     shared_error: Callable[[Exception], Exception] = lambda error: error
 
     def tail(self) -> bytes:
@@ -48,11 +50,9 @@ class Answer(Struct, frozen=True):
 
     def response_headers(self, pruning: str) -> dict[str, str]:
         """Return all headers, with the header that counts pruned files."""
-        headers = {"Content-Type": NDJSON_CONTENT_TYPE, "Vary": "Accept-Encoding", **self.headers}
-        if self.content_coding != "identity":
-            headers["Content-Encoding"] = self.content_coding
-        headers[PRUNING_HEADER] = pruning
-        return headers
+        coding = {} if self.content_coding == "identity" else {"Content-Encoding": self.content_coding}
+        headers = {"Content-Type": NDJSON_CONTENT_TYPE, "Vary": "Accept-Encoding", **self.headers, **coding}
+        return headers | ({PRUNING_HEADER: pruning} if self.shows_counts else {})
 
     def pruning(self) -> str:
         """Return the counts of a complete answer, for the pruning header."""
