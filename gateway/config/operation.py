@@ -102,8 +102,9 @@ class StorageFaults:
     Attributes:
         failures: number of consecutive failures after which the storage is not called.
         open_seconds: time for which it is not called. One call then probes it.
-        concurrent_calls: number of threads for calls to one storage.
-        queued_calls: number of calls that wait for a thread.
+        concurrent_calls: number of threads for calls to one storage. One recipient
+            leaves a quarter to others.
+        queued_calls: number of calls of a recipient that wait for a thread.
         queue_seconds: time that a call waits for a thread.
         stale_seconds: age up to which the last snapshot in memory is served while its storage fails; 0 for
             never.

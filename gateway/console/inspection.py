@@ -98,7 +98,8 @@ class Inspector:
         row = row_of(shared)
         try:
             async with asyncio.timeout(TABLE_SECONDS), self._reading:
-                return questions.TableAnswer(row, await tables.read(shared, facts_of, question.most_files))
+                read = tables.read(PROVIDER.name, shared, facts_of, question.most_files)
+                return questions.TableAnswer(row, await read)
         except TimeoutError:
             return questions.TableAnswer(row, None, f"the table was not read within {TABLE_SECONDS:g} s")
         except (GatewayError, LogError) as error:

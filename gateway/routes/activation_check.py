@@ -90,7 +90,7 @@ async def _table(state: GatewayState, recipient: Recipient, listed: SharedTable)
     stop = Stop(seconds=READ_SECONDS)
     try:
         table = state.catalog.table(recipient, listed.share, listed.schema, listed.name)
-        version, features = await state.tables.read(table, _read, stop)
+        version, features = await state.tables.read(recipient.name, table, _read, stop)
     except TimeoutError:
         return [CheckStep("version", "fail", NO_TIME)]
     except (GatewayError, LogError) as error:

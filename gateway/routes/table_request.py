@@ -95,7 +95,7 @@ class TableRequest(Struct, frozen=True):
     ) -> R:
         """Run a call that reads the table, on a thread of its storage."""
         try:
-            return await self.state.tables.read(self.table, call, *args, **kwargs)
+            return await self.state.tables.read(self.recipient, self.table, call, *args, **kwargs)
         except BaseException:
             # Where the client has left or the storage hangs, the thread may still run the call.
             self.stop.cancel()
@@ -109,7 +109,9 @@ class TableRequest(Struct, frozen=True):
     ) -> R:
         """Run a call that reads the latest version: on the event loop if `at_once` returns a result."""
         try:
-            return await self.state.tables.read_latest(self.opened, call, at_once, before_call)
+            return await self.state.tables.read_latest(
+                self.recipient, self.opened, call, at_once, before_call
+            )
         except BaseException:
             self.stop.cancel()
             raise
@@ -126,11 +128,11 @@ class TableRequest(Struct, frozen=True):
 
     async def files(self, query: FilesQuery, *, in_memory: bool = False) -> Files:
         """Start the answer of a query, on a thread of the table's storage unless its files are in memory."""
-        tables = self.state.tables
         # The catalog of a managed table is asked for each page.
-        read = tables.in_memory if in_memory and self.opened.managed is None else tables.read
+        if not in_memory or self.opened.managed is not None:
+            return await self.read(start, query)
         try:
-            return await read(self.table, start, query)
+            return await self.state.tables.in_memory(self.table, start, query)
         except BaseException:
             self.stop.cancel()
             raise

@@ -1,7 +1,8 @@
 """The blocking calls of one storage: bounded, and rejected while its circuit breaker is open.
 
 In: blocking native calls, and the outcome of streams that such a call started. Out: the results of the
-calls, or StorageDown.
+calls, or StorageDown. A `caller` is a recipient, or a table that several refresh together: while others wait,
+none has all threads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from gateway.config.operation import StorageFaults
-from gateway.limits.admission import Admission
+from gateway.limits.fair_admission import FairAdmission
 from gateway.storage.breaker import BUSY_SECONDS, Breaker, State, StorageDown
 
 P = ParamSpec("P")
@@ -22,6 +23,8 @@ T = TypeVar("T")
 CALLS = "storage-"
 """The prefix of thread names."""
 FILE_THREADS = 64
+RESERVE_PART = 4
+"""One in that many threads is for calls of others than the one that has all the rest."""
 DATA_FILE_THREADS: ContextVar[Executor | None] = ContextVar("DATA_FILE_THREADS", default=None)
 """The threads for calls that a request makes on the event loop's executor; None: the default executor."""
 
@@ -60,8 +63,10 @@ class StorageCalls:
         self._call_seconds = call_seconds
         self._hanging: set[asyncio.Future[Any]] = set()
         """Calls whose callers stopped waiting; they are counted as failed."""
-        self._admission = Admission(
+        self._admission = FairAdmission()
+        self._admission.configure(
             settings.concurrent_calls,
+            reserve=settings.concurrent_calls // RESERVE_PART,
             queue_length=settings.queued_calls,
             queue_seconds=settings.queue_seconds,
         )
@@ -71,18 +76,18 @@ class StorageCalls:
         self.file_threads = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix=f"{CALLS}{name}-files")
         """The threads that read data files for clients, which hang with their storage."""
 
-    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run(self, caller: str, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call on a thread of this storage. Raises StorageDown, or the error of the call."""
-        return await self.run_for(lambda: 1, partial(call, *args, **kwargs))
+        return await self.run_for(caller, lambda: 1, partial(call, *args, **kwargs))
 
-    async def run_for(self, callers: Callable[[], int], call: Callable[[], T]) -> T:
+    async def run_for(self, caller: str, callers: Callable[[], int], call: Callable[[], T]) -> T:
         """Run a call that several callers share. Raises as `run`.
 
         A failure counts once for each of the `callers`, so the circuit breaker opens as if each had made a
         call.
         """
         refused_seconds = self.breaker.refused_for(self.now_seconds())
-        if not refused_seconds and not await self._admission.enter():
+        if not refused_seconds and not await self._admission.enter(caller, 1):
             refused_seconds = BUSY_SECONDS
         if refused_seconds:
             self.observe(self.name, "refused", 0.0)
@@ -90,12 +95,14 @@ class StorageCalls:
         try:
             running = asyncio.get_running_loop().run_in_executor(self._threads, call)
         except BaseException:
-            self._admission.leave()
+            self._admission.leave(caller, 1)
             raise
+        running.add_done_callback(lambda _: self._admission.leave(caller, 1))
         return await self._ended_in_time(running, callers)
 
     def start_at_once(
         self,
+        caller: str,
         start: Callable[[Callable[[T | Exception], None]], bool],
         ended: Callable[[T | Exception], None],
         callers: Callable[[], int],
@@ -105,18 +112,18 @@ class StorageCalls:
         `start` gets a function that takes the result or the error of the call, on the event loop and later.
         `ended` is called with the same, or with StorageDown for a call that hangs. It counts as in `run_for`.
         """
-        if self.breaker.state is not State.CLOSED or not self._admission.enter_at_once():
+        if self.breaker.state is not State.CLOSED or not self._admission.enter_at_once(caller, 1):
             return False
-        call = _DirectCall(self, ended, callers)
+        call = _DirectCall(self, caller, ended, callers)
         try:
             is_started = start(call.end)
         except BaseException:
-            self._admission.leave()
+            self._admission.leave(caller, 1)
             raise
         if is_started:
             call.end_after(self._call_seconds)
         else:
-            self._admission.leave()
+            self._admission.leave(caller, 1)
         return is_started
 
     def stream_ended(self, error: BaseException | None) -> None:
@@ -162,10 +169,10 @@ class StorageCalls:
         raise StorageDown(BUSY_SECONDS)
 
     def direct_call_ended(
-        self, error: Exception | None, start_seconds: float, callers: Callable[[], int] | None
+        self, caller: str, error: Exception | None, start_seconds: float, callers: Callable[[], int] | None
     ) -> None:
         """Count the end of a call without a thread; without callers they have stopped waiting before."""
-        self._admission.leave()
+        self._admission.leave(caller, 1)
         if callers is not None:
             self._count_ended(error, start_seconds, callers)
 
@@ -175,7 +182,6 @@ class StorageCalls:
         self._count(start_seconds, failures=callers())
 
     def _ended(self, running: asyncio.Future[T], start_seconds: float, callers: Callable[[], int]) -> None:
-        self._admission.leave()
         error = None if running.cancelled() else running.exception()
         if running in self._hanging:
             self._hanging.remove(running)
@@ -209,12 +215,17 @@ class StorageCalls:
 class _DirectCall(Generic[T]):
     """A call that needs no thread, from its start to its end."""
 
-    __slots__ = ("_callers", "_calls", "_ended", "_start_seconds", "_timer")
+    __slots__ = ("_caller", "_callers", "_calls", "_ended", "_start_seconds", "_timer")
 
     def __init__(
-        self, calls: StorageCalls, ended: Callable[[T | Exception], None], callers: Callable[[], int]
+        self,
+        calls: StorageCalls,
+        caller: str,
+        ended: Callable[[T | Exception], None],
+        callers: Callable[[], int],
     ) -> None:
         self._calls = calls
+        self._caller = caller
         self._callers = callers
         self._ended: Callable[[T | Exception], None] | None = ended
         """None once the caller has stopped waiting."""
@@ -232,7 +243,8 @@ class _DirectCall(Generic[T]):
             self._timer.cancel()
         ended, self._ended = self._ended, None
         error = outcome if isinstance(outcome, Exception) else None
-        self._calls.direct_call_ended(error, self._start_seconds, self._callers if ended else None)
+        callers = self._callers if ended else None
+        self._calls.direct_call_ended(self._caller, error, self._start_seconds, callers)
         if ended is not None:
             ended(outcome)
 

@@ -141,6 +141,7 @@ class Tables:
 
     async def read(
         self,
+        recipient: str,
         table: SharedTable,
         call: Callable[Concatenate[OpenTable, P], R],
         *args: P.args,
@@ -156,7 +157,7 @@ class Tables:
             try:
                 if opened.managed is not None and not self._is_recent(opened):
                     await self._ask(opened, opened.managed)
-                return await self._on_storage(table.location, call, opened, *args, **kwargs)
+                return await self._on_storage(recipient, table.location, call, opened, *args, **kwargs)
             except STORAGE_IS_DOWN as error:
                 return await self._from_cache(opened, error, lambda cached: call(cached, *args, **kwargs))
         except _native.LogError as error:
@@ -178,6 +179,7 @@ class Tables:
 
     async def read_latest(
         self,
+        recipient: str,
         opened: OpenTable,
         call: Callable[[OpenTable], R],
         at_once: Callable[[LatestTable], R | None],
@@ -200,7 +202,7 @@ class Tables:
                     await before_call()
                 if latest.is_in_memory:
                     return await self.blocking(call, latest)
-                return await self._on_storage(opened.shared.location, call, latest)
+                return await self._on_storage(recipient, opened.shared.location, call, latest)
             except STORAGE_IS_DOWN as error:
                 if before_call is not None:
                     await before_call()
@@ -216,7 +218,7 @@ class Tables:
         root = self._local_roots.get(identity)
         if root is None:
             return None
-        return await self._on_storage(root, call, root.key, *args, **kwargs)
+        return await self._on_storage(identity, root, call, root.key, *args, **kwargs)
 
     def file_threads(self, identity: str) -> Executor | None:
         """Return the threads that read files of that directory for clients; None where there is none."""
@@ -224,11 +226,11 @@ class Tables:
         return None if root is None else self.storages.calls(root).file_threads
 
     async def _on_storage(
-        self, location: Location, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+        self, caller: str, location: Location, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Run a call on a thread of a storage. Raises Unavailable while the storage is down."""
         try:
-            return await self.storages.calls(location).run(call, *args, **kwargs)
+            return await self.storages.calls(location).run(caller, call, *args, **kwargs)
         except StorageDown as down:
             raise _unavailable(down) from None
 
@@ -283,7 +285,7 @@ class Tables:
             await self._ask(opened, opened.managed)
         calls = self.storages.calls(opened.shared.location)
         try:
-            return await calls.run_for(requests, opened.newest)
+            return await calls.run_for(opened.shared.id, requests, opened.newest)
         except StorageDown as down:
             raise _unavailable(down) from None
 
@@ -299,7 +301,7 @@ class Tables:
         if (catalog := opened.shared.managed_by) is None:
             return
         try:
-            await self.storages.calls_to(catalog).run_for(requests, managed.ask)
+            await self.storages.calls_to(catalog).run_for(opened.shared.id, requests, managed.ask)
         except StorageDown as down:
             raise _unavailable(down, "the table's catalog does not answer") from None
 
@@ -318,7 +320,7 @@ class Tables:
             ended(_unavailable(outcome) if isinstance(outcome, StorageDown) else outcome)
 
         return self.storages.calls(location).start_at_once(
-            partial(self._completions.probe, opened.table), probed, requests
+            opened.shared.id, partial(self._completions.probe, opened.table), probed, requests
         )
 
     async def _from_cache(self, opened: OpenTable, error: Exception, call: Callable[[OpenTable], R]) -> R:

@@ -187,7 +187,7 @@ class CredentialVendor:
         async with self._slot(storage, request.recipient):
             issue = self.issuer(request)
             try:
-                issued = await self._storage_calls(storage).run(issue)
+                issued = await self._storage_calls(storage).run(request.recipient, issue)
             except StorageDown as down:
                 log.warning("a temporary credential is not issued: the service does not answer, or is paused")
                 pause_seconds = whole_pause(down.retry_after_seconds)

@@ -43,7 +43,7 @@ class Tables:
         self.answer = answer
         self.read_tables: list[Any] = []
 
-    async def read(self, table: Any, _call: Any, stop: Any) -> Any:
+    async def read(self, _recipient: str, table: Any, _call: Any, stop: Any) -> Any:
         self.read_tables.append((table, stop))
         if isinstance(self.answer, Exception):
             raise self.answer

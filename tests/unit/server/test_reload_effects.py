@@ -596,7 +596,7 @@ AT_ONCE: Mapping[str, Row] = {
     "gateway.limits.bodySeconds": Row(20, 10, guard("body_seconds"), (20, 10)),
     "gateway.storageFaults.failures": Row(5, 4, calls("breaker._settings.failures"), (5, 4)),
     "gateway.storageFaults.openSeconds": Row(5, 4, calls("breaker._settings.open_seconds"), (5, 4)),
-    "gateway.storageFaults.concurrentCalls": Row(16, 8, calls("_admission.capacity"), (16, 8)),
+    "gateway.storageFaults.concurrentCalls": Row(16, 8, calls("_admission._of_all.capacity"), (16, 8)),
     "gateway.storageFaults.queuedCalls": Row(9, 8, calls("_admission._queue_length"), (9, 8)),
     "gateway.storageFaults.queueSeconds": Row(9, 8, calls("_admission._queue_seconds"), (9, 8)),
     "gateway.storageFaults.staleSeconds": Row(0, 1000, is_kept_for_a_failing_storage, (False, True)),

@@ -106,15 +106,15 @@ def fail(error):
 
 async def test_results_and_errors_come_through_and_only_faults_count():
     storage = calls(failures=2, open_seconds=60)
-    assert await storage.run(divmod, 7, 2) == (3, 1)
+    assert await storage.run("a", divmod, 7, 2) == (3, 1)
     for _ in range(5):
         with pytest.raises(KeyError):
-            await storage.run(fail, KeyError("of the table"))
+            await storage.run("a", fail, KeyError("of the table"))
     for _ in range(2):
         with pytest.raises(Unreachable):
-            await storage.run(fail, Unreachable())
+            await storage.run("a", fail, Unreachable())
     with pytest.raises(StorageDown) as refused:
-        await storage.run(divmod, 7, 2)
+        await storage.run("a", divmod, 7, 2)
     assert 0 < refused.value.retry_after_seconds <= 75
     storage.close()
 
@@ -123,16 +123,30 @@ async def test_a_hanging_storage_rejects_its_callers_only():
     release = threading.Event()
     hanging = calls("hanging", concurrent_calls=2, queued_calls=3, queue_seconds=0.05)
     healthy = calls("healthy", concurrent_calls=2)
-    stuck = [asyncio.ensure_future(hanging.run(release.wait, 20)) for _ in range(2)]
+    stuck = [asyncio.ensure_future(hanging.run("a", release.wait, 20)) for _ in range(2)]
     await asyncio.sleep(0)
-    refused = await asyncio.gather(*(hanging.run(divmod, 1, 1) for _ in range(10)), return_exceptions=True)
+    refused = await asyncio.gather(
+        *(hanging.run("a", divmod, 1, 1) for _ in range(10)), return_exceptions=True
+    )
     assert all(isinstance(error, StorageDown) for error in refused)
-    assert await asyncio.wait_for(healthy.run(divmod, 7, 2), 1) == (3, 1)
+    assert await asyncio.wait_for(healthy.run("a", divmod, 7, 2), 1) == (3, 1)
     release.set()
     assert await asyncio.gather(*stuck) == [True, True]
-    assert await hanging.run(divmod, 7, 2) == (3, 1)
+    assert await hanging.run("a", divmod, 7, 2) == (3, 1)
     hanging.close()
     healthy.close()
+
+
+async def test_a_caller_with_many_calls_leaves_threads_to_others():
+    release = threading.Event()
+    storage = calls(concurrent_calls=4, queue_seconds=20)
+    many = [asyncio.ensure_future(storage.run("many", release.wait, 20)) for _ in range(20)]
+    await asyncio.sleep(0)
+    for other in ("b", "c"):
+        assert await asyncio.wait_for(storage.run(other, divmod, 7, 2), 1) == (3, 1)
+    release.set()
+    assert await asyncio.gather(*many) == [True] * 20
+    storage.close()
 
 
 async def test_a_call_that_hangs_fails_in_time_and_opens_the_breaker():
@@ -140,10 +154,12 @@ async def test_a_call_that_hangs_fails_in_time_and_opens_the_breaker():
     outcomes = []
     hanging = calls(failures=2, open_seconds=60, concurrent_calls=2, call_seconds=0.05)
     hanging.observe = lambda _name, outcome, _seconds: outcomes.append(outcome)
-    stuck = await asyncio.gather(*(hanging.run(release.wait, 20) for _ in range(2)), return_exceptions=True)
+    stuck = await asyncio.gather(
+        *(hanging.run("a", release.wait, 20) for _ in range(2)), return_exceptions=True
+    )
     assert all(isinstance(error, StorageDown) for error in stuck)
     with pytest.raises(StorageDown) as refused:
-        await hanging.run(divmod, 7, 2)
+        await hanging.run("a", divmod, 7, 2)
     assert refused.value.retry_after_seconds > 40
     release.set()
     await asyncio.sleep(0.2)
@@ -156,18 +172,18 @@ async def test_a_call_that_hangs_fails_in_time_and_opens_the_breaker():
 async def test_a_caller_that_leaves_does_not_free_the_thread_that_still_works():
     release = threading.Event()
     storage = calls(concurrent_calls=1, queued_calls=0)
-    leaving = asyncio.ensure_future(storage.run(release.wait, 20))
+    leaving = asyncio.ensure_future(storage.run("a", release.wait, 20))
     await asyncio.sleep(0.01)
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaving
     with pytest.raises(StorageDown):
-        await storage.run(divmod, 7, 2)
+        await storage.run("a", divmod, 7, 2)
     release.set()
     for _ in range(100):
         await asyncio.sleep(0.01)
         try:
-            assert await storage.run(divmod, 7, 2) == (3, 1)
+            assert await storage.run("a", divmod, 7, 2) == (3, 1)
             break
         except StorageDown:
             continue
@@ -180,7 +196,7 @@ async def test_a_failure_of_a_shared_call_counts_for_each_of_its_requests():
     storage = calls(failures=3, open_seconds=60)
     for callers, state in ((2, State.CLOSED), (1, State.OPEN)):
         with pytest.raises(Unreachable):
-            await storage.run_for(lambda callers=callers: callers, lambda: fail(Unreachable()))
+            await storage.run_for("a", lambda callers=callers: callers, lambda: fail(Unreachable()))
         assert storage.breaker.state is state
     storage.close()
 
@@ -191,7 +207,7 @@ class Direct:
     def __init__(self, storage, callers=1):
         self.found = []
         self.ends = []
-        self.started = storage.start_at_once(self._start, self.found.append, lambda: callers)
+        self.started = storage.start_at_once("a", self._start, self.found.append, lambda: callers)
 
     def _start(self, end):
         self.ends.append(end)
@@ -208,9 +224,9 @@ async def test_a_call_without_a_thread_counts_as_one_with_a_thread():
     one.ends[0](7)
     other.ends[0](error)
     assert (one.found, other.found) == ([7], [error])
-    assert not storage.start_at_once(lambda _end: False, pytest.fail, lambda: 1)
+    assert not storage.start_at_once("a", lambda _end: False, pytest.fail, lambda: 1)
     with pytest.raises(Unreachable):
-        storage.start_at_once(lambda _end: fail(Unreachable()), pytest.fail, lambda: 1)
+        storage.start_at_once("a", lambda _end: fail(Unreachable()), pytest.fail, lambda: 1)
     assert outcomes == ["answered"] * 2, "nothing was started"
     failed = [Direct(storage, 2), Direct(storage)]
     for call in failed:

@@ -213,7 +213,7 @@ async def test_a_kept_snapshot_is_returned_without_a_read(demo_tables) -> None:
             assert "storage-" not in threading.current_thread().name
             return call(opened)
 
-        return await tables.read(table, of_a_storage_that_is_down)
+        return await tables.read("a", table, of_a_storage_that_is_down)
 
     async def is_refused(call: Callable[[OpenTable], object]) -> None:
         with pytest.raises(_native.StorageUnavailable):
@@ -222,8 +222,8 @@ async def test_a_kept_snapshot_is_returned_without_a_read(demo_tables) -> None:
     try:
         # Nothing is kept before the first look.
         await is_refused(lambda opened: opened.snapshot())
-        latest = await tables.read(table, lambda opened: opened.snapshot())
-        await tables.read(table, lambda opened: (opened.signers, latest.totals()))
+        latest = await tables.read("a", table, lambda opened: opened.snapshot())
+        await tables.read("a", table, lambda opened: (opened.signers, latest.totals()))
         version, identity = latest.version, latest.identity
         assert (await stale(lambda opened: opened.snapshot())).identity == identity
         assert (await stale(lambda opened: opened.snapshot(version=version))).identity == identity
@@ -503,7 +503,7 @@ async def test_a_session_that_the_store_does_not_accept_is_renewed_before_its_en
         for seconds in (0, 10, 10):
             keys._now_seconds = lambda seconds=seconds: time.time() + seconds
             with pytest.raises(_native.LogError):
-                await state.tables.read(shared, call)
+                await state.tables.read("a", shared, call)
         # The first refusal is of a session that was just requested.
         assert len(token_service.requests) == 1 + renewed
         state.tables.close()
@@ -567,13 +567,13 @@ async def test_an_identity_without_credentials_does_not_open_the_breaker_of_its_
     assert held.calls(alive) is calls
     for _ in range(20):
         with pytest.raises(CredentialsFailed):
-            await calls.run(held.store(dead).renew)
+            await calls.run("a", held.store(dead).renew)
     assert calls.breaker.state is State.CLOSED
-    assert await calls.run(held.store(alive).renew)
+    assert await calls.run("a", held.store(alive).renew)
     # Nor does it close one that is open.
     calls.breaker.state = State.PROBING
     with pytest.raises(CredentialsFailed):
-        await calls.run(held.store(dead).renew)
+        await calls.run("a", held.store(dead).renew)
     assert calls.breaker.state is State.PROBING
     held.close()
 

@@ -39,7 +39,7 @@ async def test_each_commit_is_found_by_the_next_request(tmp_path: Path) -> None:
     for version in range(4, 8):
         write_commit(tmp_path / "whole/_delta_log", "whole", version)
         for _ in range(2):
-            assert await tables.read_latest(tables.open(table), READ, READ) == (version, False)
+            assert await tables.read_latest("a", tables.open(table), READ, READ) == (version, False)
     tables.close()
 
 
@@ -47,7 +47,7 @@ async def test_replaced_tables_are_freed_with_their_last_request(tmp_path: Path)
     lay_out(tmp_path)
     tables, catalog = opened(tmp_path)
     [table] = catalog.tables()
-    assert await tables.read_latest(tables.open(table), READ, READ) == (3, False)
+    assert await tables.read_latest("a", tables.open(table), READ, READ) == (3, False)
     replaced = weakref.ref(tables)
     gc.disable()
     try:
@@ -69,7 +69,7 @@ async def test_reloads_share_one_queue_of_completions(tmp_path: Path) -> None:
     for _ in range(4):
         [table] = catalog.tables()
         for _ in range(3):
-            assert await tables.read_latest(tables.open(table), READ, READ) == (3, False)
+            assert await tables.read_latest("a", tables.open(table), READ, READ) == (3, False)
         counted.append(descriptors())
         tables, catalog = opened(tmp_path, tables)
     assert counted[1:] == counted[:1] * 3
