@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Concatenate, TypeVar
+from functools import partial
+from typing import Any, Concatenate, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,6 +19,8 @@ from gateway.web.context import RequestContext
 from gateway.web.response import WholeResponse
 
 Granted = TypeVar("Granted", Share, Schema)
+FEW = 1000
+"""Items whose page is made on the event loop: in a millisecond."""
 Item = TypeVar("Item", Share, Schema, SharedTable, SharedVolume)
 Message = messages.Share | messages.Schema | messages.Table | messages.Volume
 
@@ -26,7 +29,7 @@ async def list_shares(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares`."""
     _require_searched(context)
     shares = context.state.catalog.shares_of(context.required_recipient)
-    return _page(context, shares, lambda share: share.name, _share, messages.Shares)
+    return await _page(context, shares, lambda share: share.name, _share, messages.Shares)
 
 
 async def get_share(context: RequestContext) -> WholeResponse:
@@ -39,14 +42,14 @@ async def list_schemas(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas`."""
     _require_searched(context, "share")
     share = await _granted(context, context.state.catalog.share, "share")
-    return _page(context, list(share.schemas), lambda schema: schema.name, _schema, messages.Schemas)
+    return await _page(context, list(share.schemas), lambda schema: schema.name, _schema, messages.Schemas)
 
 
 async def list_tables(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas/{schema}/tables`."""
     _require_searched(context, "share", "schema")
     schema = await _granted(context, context.state.catalog.schema, "share", "schema")
-    return _page(context, list(schema.tables), lambda table: table.name, _table, messages.Tables)
+    return await _page(context, list(schema.tables), lambda table: table.name, _table, messages.Tables)
 
 
 async def list_all_tables(context: RequestContext) -> WholeResponse:
@@ -54,7 +57,7 @@ async def list_all_tables(context: RequestContext) -> WholeResponse:
     _require_searched(context, "share")
     share = await _granted(context, context.state.catalog.share, "share")
     tables = share.tables()
-    return _page(context, tables, lambda table: f"{table.schema}/{table.name}", _table, messages.Tables)
+    return await _page(context, tables, lambda table: f"{table.schema}/{table.name}", _table, messages.Tables)
 
 
 async def get_table(context: RequestContext) -> WholeResponse:
@@ -69,14 +72,14 @@ async def get_table(context: RequestContext) -> WholeResponse:
 async def list_volumes(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/schemas/{schema}/volumes`, of OpenSharing."""
     schema = await _granted(context, context.state.catalog.schema, "share", "schema")
-    return _page(context, list(schema.volumes), lambda volume: volume.name, _volume, messages.Volumes)
+    return await _page(context, list(schema.volumes), lambda volume: volume.name, _volume, messages.Volumes)
 
 
 async def list_all_volumes(context: RequestContext) -> WholeResponse:
     """`GET {prefix}/shares/{share}/all-volumes`, of OpenSharing."""
     share = await _granted(context, context.state.catalog.share, "share")
     volumes = share.volumes()
-    return _page(context, volumes, lambda volume: f"{volume.schema}/{volume.name}", _volume, messages.Volumes)
+    return await _page(context, volumes, lambda one: f"{one.schema}/{one.name}", _volume, messages.Volumes)
 
 
 async def get_volume(context: RequestContext) -> WholeResponse:
@@ -98,24 +101,29 @@ def _require_searched(context: RequestContext, *names: str) -> None:
 async def _granted(
     context: RequestContext, find: Callable[Concatenate[Recipient, ...], Granted], *names: str
 ) -> Granted:
-    """Return a share or a schema of the path, if it is granted. Raises NotFound.
-
-    A part of it is made of all its tables, which may be many: on a thread.
-    """
+    """Return a share or a schema of the path, if it is granted. Raises NotFound."""
     recipient, texts = context.required_recipient, [context.names[name] for name in names]
     if not recipient.grants:
         return find(recipient, *texts)
-    return await context.state.tables.blocking(find, recipient, *texts)
+    # A part of it is made of all its tables, which may be many.
+    return await context.state.tables.in_turn(recipient.name, find, recipient, *texts)
 
 
-def _page(
+async def _page(context: RequestContext, items: Sequence[Item], *parts: Callable[..., Any]) -> WholeResponse:
+    """Answer the requested page."""
+    made = partial(_made_page, context, items, *parts)
+    few = len(items) <= FEW
+    return made() if few else await context.state.tables.in_turn(context.required_recipient.name, made)
+
+
+def _made_page(
     context: RequestContext,
     items: Sequence[Item],
     name: Callable[[Item], str],
     body: Callable[[Item], Message],
     page: Callable[..., messages.Message],
 ) -> WholeResponse:
-    """Answer the requested page. A page token holds the listing, the last returned name, and what was before.
+    """Return the requested page. A page token holds the listing, the last returned name, and what was before.
 
     Otherwise an item that a reload moves there would be on no page.
     """

@@ -34,8 +34,7 @@ async def query(context: RequestContext) -> web.StreamResponse:
     is_large = len(context.body) > LARGE_BODY_BYTES
     if is_large:
         await context.read_log(HUGE_BODY_STREAMS if len(context.body) > HUGE_BODY_BYTES else 1)
-        async with context.state.tables.parsing:
-            body = await context.state.tables.blocking(TableQuery.parse, context.body)
+        body = await context.state.tables.in_turn(request.recipient, TableQuery.parse, context.body)
     else:
         body = TableQuery.parse(context.body)
     if reads_latest(body):
@@ -81,8 +80,6 @@ class LatestQuery(CachedQuery):
     """
 
     may_start_at_once: bool = True
-    may_be_large: bool = True
-    """The metadata is not known to be small; the memory of reading the log is admitted."""
 
     def start(self, opened: OpenTable) -> CachedAnswer | tuple[FilesQuery, Files]:
         """Start the answer. Blocks."""
@@ -98,20 +95,15 @@ class LatestQuery(CachedQuery):
         if found := self.find(opened):
             return found
         # The metadata may have become large with this version.
-        if not ((self.may_be_large or opened.has_small_metadata) and opened.is_in_memory):
+        if not (opened.has_small_metadata and opened.is_in_memory):
             return None
         files_query = self.request.files_query(self.query)
-        hints = files_query.hints
-        # Predicates are bound to the whole schema.
-        if (hints.predicates or hints.json_predicate) and not opened.has_small_metadata:
-            return None
         return files_query, start_snapshot(opened, files_query, self.query)
 
     async def answer(self, context: RequestContext) -> web.StreamResponse:
         """Answer the query."""
         request = self.request
-        self.may_be_large = not request.opened.has_small_metadata
-        if self.may_be_large:
+        if not request.opened.has_small_metadata:
             await context.read_log()
         started = await request.read_latest(self.start, self.at_once, context.read_log)
         if isinstance(started, CachedAnswer):

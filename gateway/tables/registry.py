@@ -20,10 +20,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 from msgspec import structs
 
 from gateway import _native
+from gateway.background import forget_error
 from gateway.catalog.catalog import Catalog, Place, SharedTable
 from gateway.config import Config, Location
 from gateway.errors import Unavailable
 from gateway.limits.admission import whole_pause
+from gateway.limits.fair_admission import FairAdmission
 from gateway.storage.breaker import StorageDown
 from gateway.storage.local.store import directory_key
 from gateway.storage.registry import Storages
@@ -40,6 +42,8 @@ from gateway.times import MILLISECONDS
 P = ParamSpec("P")
 R = TypeVar("R")
 MAX_BLOCKING_CALLS = 32
+WAITING_TURNS, TURN_SECONDS = 256, 10.0
+"""How many calls of a recipient wait for their turns, and for how long."""
 STALENESS_ACCEPTABLE_SECONDS = 3600.0
 
 
@@ -96,9 +100,8 @@ class Tables:
         self._asking: dict[Place, SharedRefresh[None]] = {}
         self._completions = Completions()
         self._executor = ThreadPoolExecutor(MAX_BLOCKING_CALLS, thread_name_prefix="tables")
-        self.parsing = asyncio.Lock()
-        """Held while a large body is parsed. The interpreter parses no two at once, and with many threads the
-        event loop would wait for it behind all of them: for up to a second with 24 of the largest bodies."""
+        self._turns = FairAdmission()
+        self._turns.configure(1, reserve=1, queue_length=WAITING_TURNS, queue_seconds=TURN_SECONDS)
         if previous is not None:
             self._take_over(previous, catalog)
 
@@ -138,6 +141,20 @@ class Tables:
         return await asyncio.get_running_loop().run_in_executor(
             self._executor, partial(call, *args, **kwargs)
         )
+
+    async def in_turn(self, recipient: str, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call of Python that takes long, when no other one runs: recipients have their turns.
+
+        The interpreter runs no two at once. With many threads the event loop would wait for it behind all of
+        them: for seconds with 24 of the largest bodies, or with lists of 10,000 tables. Raises Unavailable.
+        """
+        if not await self._turns.enter(recipient, 1):
+            raise Unavailable("the server is busy")
+        running = asyncio.ensure_future(self.blocking(call, *args, **kwargs))
+        running.add_done_callback(lambda _: self._turns.leave(recipient, 1))
+        running.add_done_callback(forget_error)
+        # A caller may leave earlier; the call has its turn until it returns.
+        return await asyncio.shield(running)
 
     async def read(
         self,

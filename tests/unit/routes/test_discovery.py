@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient
 from support.gateway_app import PREFIX, TOKENS, Clock, bearer, error_of, recipients, serve
+from support.waiting import until
 from yarl import URL
 
+from gateway.catalog import catalog
 from gateway.catalog.catalog import Catalog, Recipient
 
 SHARES = """
@@ -437,3 +440,33 @@ async def test_the_granted_part_of_a_share_is_made_on_a_thread(monkeypatch: pyte
             assert (await client.get(PREFIX + path, headers=bearer(name))).status == 404
     await client.close()
     assert on_loop == {"alice": {False}, "bob": {True}}
+
+
+async def test_large_lists_are_made_one_at_a_time_and_recipients_have_their_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many at once would keep the event loop from running for seconds."""
+    running, together, answered = [], [], []
+    page = catalog.page
+
+    def slow(names: list[str], **options: Any) -> Any:
+        assert threading.current_thread() is not threading.main_thread()
+        running.append(names)
+        together.append(len(running))
+        time.sleep(0.05)
+        running.pop()
+        return page(names, **options)
+
+    async def listed(name: str) -> None:
+        await get(client, "/shares/sales/all-tables", name)
+        answered.append(name)
+
+    monkeypatch.setattr("gateway.routes.discovery.FEW", 1)
+    monkeypatch.setattr(catalog, "page", slow)
+    client, _ = await serve(SHARES + recipients(alice="sales", bob="{share: sales, schema: public}"))
+    many = [asyncio.ensure_future(listed("alice")) for _ in range(10)]
+    await until(lambda: running)
+    await asyncio.gather(*many, listed("bob"))
+    await client.close()
+    assert together == [1] * 11
+    assert answered.index("bob") < 5
