@@ -27,6 +27,7 @@ from gateway.errors import Unavailable
 from gateway.limits.admission import whole_pause
 from gateway.limits.fair_admission import FairAdmission
 from gateway.storage.breaker import StorageDown
+from gateway.storage.calls import Caller
 from gateway.storage.local.store import directory_key
 from gateway.storage.registry import Storages
 from gateway.storage.unity_catalog import UnityCatalogTable
@@ -174,7 +175,9 @@ class Tables:
             try:
                 if opened.managed is not None and not self._is_recent(opened):
                     await self._ask(opened, opened.managed)
-                return await self._on_storage(recipient, table.location, call, opened, *args, **kwargs)
+                return await self._on_storage(
+                    Caller(recipient, table.id), table.location, call, opened, *args, **kwargs
+                )
             except STORAGE_IS_DOWN as error:
                 return await self._from_cache(opened, error, lambda cached: call(cached, *args, **kwargs))
         except _native.LogError as error:
@@ -219,7 +222,8 @@ class Tables:
                     await before_call()
                 if latest.is_in_memory:
                     return await self.blocking(call, latest)
-                return await self._on_storage(recipient, opened.shared.location, call, latest)
+                caller = Caller(recipient, opened.shared.id)
+                return await self._on_storage(caller, opened.shared.location, call, latest)
             except STORAGE_IS_DOWN as error:
                 if before_call is not None:
                     await before_call()
@@ -235,7 +239,7 @@ class Tables:
         root = self._local_roots.get(identity)
         if root is None:
             return None
-        return await self._on_storage(identity, root, call, root.key, *args, **kwargs)
+        return await self._on_storage(Caller(identity, identity), root, call, root.key, *args, **kwargs)
 
     def file_threads(self, identity: str) -> Executor | None:
         """Return the threads that read files of that directory for clients; None where there is none."""
@@ -243,7 +247,7 @@ class Tables:
         return None if root is None else self.storages.calls(root).file_threads
 
     async def _on_storage(
-        self, caller: str, location: Location, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+        self, caller: Caller, location: Location, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Run a call on a thread of a storage. Raises Unavailable while the storage is down."""
         try:
@@ -253,7 +257,7 @@ class Tables:
 
     def stream_ended(self, table: SharedTable, error: BaseException | None) -> None:
         """Report the end of a stream to the storage's circuit breaker; None for a complete stream."""
-        self.storages.calls(table.location).stream_ended(error)
+        self.storages.calls(table.location).stream_ended(table.id, error)
 
     def verify_local_url(
         self, identity: str, path: str, expires: str, signature: str, *, now_ms: int
@@ -302,7 +306,7 @@ class Tables:
             await self._ask(opened, opened.managed)
         calls = self.storages.calls(opened.shared.location)
         try:
-            return await calls.run_for(opened.shared.id, requests, opened.newest)
+            return await calls.run_for(_refreshing(opened), requests, opened.newest)
         except StorageDown as down:
             raise _unavailable(down) from None
 
@@ -318,7 +322,7 @@ class Tables:
         if (catalog := opened.shared.managed_by) is None:
             return
         try:
-            await self.storages.calls_to(catalog).run_for(opened.shared.id, requests, managed.ask)
+            await self.storages.calls_to(catalog).run_for(_refreshing(opened), requests, managed.ask)
         except StorageDown as down:
             raise _unavailable(down, "the table's catalog does not answer") from None
 
@@ -337,7 +341,7 @@ class Tables:
             ended(_unavailable(outcome) if isinstance(outcome, StorageDown) else outcome)
 
         return self.storages.calls(location).start_at_once(
-            opened.shared.id, partial(self._completions.probe, opened.table), probed, requests
+            _refreshing(opened), partial(self._completions.probe, opened.table), probed, requests
         )
 
     async def _from_cache(self, opened: OpenTable, error: Exception, call: Callable[[OpenTable], R]) -> R:
@@ -408,6 +412,10 @@ class Tables:
         locations = (location for location, _ in places)
         catalogs = (catalog for _, catalog in places if catalog is not None)
         self.storages.forget_calls(chain(self._config.gateway.allowed_roots, searched, locations), catalogs)
+
+
+def _refreshing(opened: OpenTable) -> Caller:
+    return Caller(opened.shared.id, opened.shared.id)
 
 
 def _unavailable(down: StorageDown, text: str | None = None) -> Unavailable:

@@ -40,7 +40,7 @@ LAYERS = (
     Layer("oidc", 1_200, aiohttp=True),
     Layer("state", 100),
     Layer("tables", 2_000, native=True),
-    Layer("storage", 4_600, native=True),
+    Layer("storage", 4_660, native=True),
     Layer("governance", 4_210),
     Layer("authentication", 1_100),
     Layer("catalog", 1_110),

@@ -22,7 +22,7 @@ from gateway.config.operation import StorageFaults
 from gateway.errors import PermissionDenied, Unavailable
 from gateway.limits.admission import Admission, whole_pause
 from gateway.storage.breaker import StorageDown
-from gateway.storage.calls import StorageCalls
+from gateway.storage.calls import Caller, StorageCalls
 from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable, without_credentials
 from gateway.storage.threads import DaemonThreads
 from gateway.storage.vending.cache import CredentialCache
@@ -187,7 +187,7 @@ class CredentialVendor:
         async with self._slot(storage, request.recipient):
             issue = self.issuer(request)
             try:
-                issued = await self._storage_calls(storage).run(request.recipient, issue)
+                issued = await self._storage_calls(storage).run(Caller(request.recipient, ""), issue)
             except StorageDown as down:
                 log.warning("a temporary credential is not issued: the service does not answer, or is paused")
                 pause_seconds = whole_pause(down.retry_after_seconds)

@@ -9,7 +9,9 @@ import pytest
 
 from gateway.config.operation import StorageFaults
 from gateway.storage.breaker import FORGOTTEN_SECONDS, Breaker, State, StorageDown
-from gateway.storage.calls import StorageCalls
+from gateway.storage.calls import Caller, StorageCalls
+
+CALLER = Caller("a", "t")
 
 
 class Unreachable(Exception):
@@ -24,7 +26,7 @@ def test_failures_in_a_row_open_it_and_a_success_between_does_not():
     one = breaker(failures=3, open_seconds=10)
     for outcome in (one.failed, one.failed):
         outcome(0)
-    one.succeeded()
+    one.succeeded(0)
     one.failed(0)
     one.failed(0)
     assert one.state is State.CLOSED
@@ -38,7 +40,7 @@ def test_after_a_while_one_call_probes_and_its_success_closes_it():
     one.failed(0)
     assert one.refused_for(10) == 0
     assert one.refused_for(10) == 10
-    one.succeeded()
+    one.succeeded(0)
     assert one.refused_for(10) == 0
 
 
@@ -53,7 +55,7 @@ def test_a_storage_that_nobody_calls_after_its_failures_fails_for_a_time_only():
     one.failed(2000)
     assert one.is_failing(2000)
     assert one.refused_for(2010) == 0
-    one.succeeded()
+    one.succeeded(0)
     assert not one.is_failing(2010)
 
 
@@ -71,15 +73,37 @@ def test_a_storage_that_answers_calls_and_breaks_streams_is_given_up_too():
     one = breaker(failures=3, open_seconds=10)
     for whole in (False, False, True, False, False):
         one.stream_ended(0, whole=whole)
-        one.succeeded()
+        one.succeeded(0)
         assert one.state is State.CLOSED
     one.stream_ended(0, whole=False)
-    one.succeeded()
+    one.succeeded(0)
     assert one.refused_for(1) == 9, "a call that was under way does not speak for the streams"
     assert one.refused_for(10) == 0
-    one.succeeded()
+    one.succeeded(0)
     one.stream_ended(10, whole=False)
     assert one.state is State.CLOSED, "after a probe the count of streams restarts"
+
+
+def test_failures_of_one_table_do_not_open_it_while_others_are_answered():
+    """A store may refuse the requests for one prefix alone."""
+    one = breaker(failures=3, open_seconds=10)
+    one.succeeded(0, "well")
+    one.stream_ended(0, "well", whole=True)
+    for _ in range(9):
+        one.failed(1, "ill")
+        one.stream_ended(1, "ill", whole=False)
+        assert one.state is State.CLOSED
+    one.failed(1, "other")
+    assert one.state is State.OPEN, "two tables fail"
+    one.succeeded(1, "well")
+    assert one.refused_for(2, "ill") == one.refused_for(2, "other") == 9
+    assert one.refused_for(2, "well") == 0, "a table that has not failed probes at once"
+    assert one.refused_for(2, "fresh") == 10
+    one.succeeded(3, "well")
+    assert one.refused_for(3, "ill") == 0
+    for _ in range(3):
+        one.failed(14, "ill")
+    assert one.state is State.OPEN, "no other table was answered lately"
 
 
 def test_a_probe_that_never_reports_back_does_not_close_the_storage_for_ever():
@@ -106,15 +130,15 @@ def fail(error):
 
 async def test_results_and_errors_come_through_and_only_faults_count():
     storage = calls(failures=2, open_seconds=60)
-    assert await storage.run("a", divmod, 7, 2) == (3, 1)
+    assert await storage.run(CALLER, divmod, 7, 2) == (3, 1)
     for _ in range(5):
         with pytest.raises(KeyError):
-            await storage.run("a", fail, KeyError("of the table"))
+            await storage.run(CALLER, fail, KeyError("of the table"))
     for _ in range(2):
         with pytest.raises(Unreachable):
-            await storage.run("a", fail, Unreachable())
+            await storage.run(CALLER, fail, Unreachable())
     with pytest.raises(StorageDown) as refused:
-        await storage.run("a", divmod, 7, 2)
+        await storage.run(CALLER, divmod, 7, 2)
     assert 0 < refused.value.retry_after_seconds <= 75
     storage.close()
 
@@ -123,16 +147,16 @@ async def test_a_hanging_storage_rejects_its_callers_only():
     release = threading.Event()
     hanging = calls("hanging", concurrent_calls=2, queued_calls=3, queue_seconds=0.05)
     healthy = calls("healthy", concurrent_calls=2)
-    stuck = [asyncio.ensure_future(hanging.run("a", release.wait, 20)) for _ in range(2)]
+    stuck = [asyncio.ensure_future(hanging.run(CALLER, release.wait, 20)) for _ in range(2)]
     await asyncio.sleep(0)
     refused = await asyncio.gather(
-        *(hanging.run("a", divmod, 1, 1) for _ in range(10)), return_exceptions=True
+        *(hanging.run(CALLER, divmod, 1, 1) for _ in range(10)), return_exceptions=True
     )
     assert all(isinstance(error, StorageDown) for error in refused)
-    assert await asyncio.wait_for(healthy.run("a", divmod, 7, 2), 1) == (3, 1)
+    assert await asyncio.wait_for(healthy.run(CALLER, divmod, 7, 2), 1) == (3, 1)
     release.set()
     assert await asyncio.gather(*stuck) == [True, True]
-    assert await hanging.run("a", divmod, 7, 2) == (3, 1)
+    assert await hanging.run(CALLER, divmod, 7, 2) == (3, 1)
     hanging.close()
     healthy.close()
 
@@ -140,10 +164,10 @@ async def test_a_hanging_storage_rejects_its_callers_only():
 async def test_a_caller_with_many_calls_leaves_threads_to_others():
     release = threading.Event()
     storage = calls(concurrent_calls=4, queue_seconds=20)
-    many = [asyncio.ensure_future(storage.run("many", release.wait, 20)) for _ in range(20)]
+    many = [asyncio.ensure_future(storage.run(Caller("many", "t"), release.wait, 20)) for _ in range(20)]
     await asyncio.sleep(0)
     for other in ("b", "c"):
-        assert await asyncio.wait_for(storage.run(other, divmod, 7, 2), 1) == (3, 1)
+        assert await asyncio.wait_for(storage.run(Caller(other, "t"), divmod, 7, 2), 1) == (3, 1)
     release.set()
     assert await asyncio.gather(*many) == [True] * 20
     storage.close()
@@ -155,11 +179,11 @@ async def test_a_call_that_hangs_fails_in_time_and_opens_the_breaker():
     hanging = calls(failures=2, open_seconds=60, concurrent_calls=2, call_seconds=0.05)
     hanging.observe = lambda _name, outcome, _seconds: outcomes.append(outcome)
     stuck = await asyncio.gather(
-        *(hanging.run("a", release.wait, 20) for _ in range(2)), return_exceptions=True
+        *(hanging.run(CALLER, release.wait, 20) for _ in range(2)), return_exceptions=True
     )
     assert all(isinstance(error, StorageDown) for error in stuck)
     with pytest.raises(StorageDown) as refused:
-        await hanging.run("a", divmod, 7, 2)
+        await hanging.run(CALLER, divmod, 7, 2)
     assert refused.value.retry_after_seconds > 40
     release.set()
     await asyncio.sleep(0.2)
@@ -172,18 +196,18 @@ async def test_a_call_that_hangs_fails_in_time_and_opens_the_breaker():
 async def test_a_caller_that_leaves_does_not_free_the_thread_that_still_works():
     release = threading.Event()
     storage = calls(concurrent_calls=1, queued_calls=0)
-    leaving = asyncio.ensure_future(storage.run("a", release.wait, 20))
+    leaving = asyncio.ensure_future(storage.run(CALLER, release.wait, 20))
     await asyncio.sleep(0.01)
     leaving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await leaving
     with pytest.raises(StorageDown):
-        await storage.run("a", divmod, 7, 2)
+        await storage.run(CALLER, divmod, 7, 2)
     release.set()
     for _ in range(100):
         await asyncio.sleep(0.01)
         try:
-            assert await storage.run("a", divmod, 7, 2) == (3, 1)
+            assert await storage.run(CALLER, divmod, 7, 2) == (3, 1)
             break
         except StorageDown:
             continue
@@ -196,7 +220,7 @@ async def test_a_failure_of_a_shared_call_counts_for_each_of_its_requests():
     storage = calls(failures=3, open_seconds=60)
     for callers, state in ((2, State.CLOSED), (1, State.OPEN)):
         with pytest.raises(Unreachable):
-            await storage.run_for("a", lambda callers=callers: callers, lambda: fail(Unreachable()))
+            await storage.run_for(CALLER, lambda callers=callers: callers, lambda: fail(Unreachable()))
         assert storage.breaker.state is state
     storage.close()
 
@@ -207,7 +231,7 @@ class Direct:
     def __init__(self, storage, callers=1):
         self.found = []
         self.ends = []
-        self.started = storage.start_at_once("a", self._start, self.found.append, lambda: callers)
+        self.started = storage.start_at_once(CALLER, self._start, self.found.append, lambda: callers)
 
     def _start(self, end):
         self.ends.append(end)
@@ -224,9 +248,9 @@ async def test_a_call_without_a_thread_counts_as_one_with_a_thread():
     one.ends[0](7)
     other.ends[0](error)
     assert (one.found, other.found) == ([7], [error])
-    assert not storage.start_at_once("a", lambda _end: False, pytest.fail, lambda: 1)
+    assert not storage.start_at_once(CALLER, lambda _end: False, pytest.fail, lambda: 1)
     with pytest.raises(Unreachable):
-        storage.start_at_once("a", lambda _end: fail(Unreachable()), pytest.fail, lambda: 1)
+        storage.start_at_once(CALLER, lambda _end: fail(Unreachable()), pytest.fail, lambda: 1)
     assert outcomes == ["answered"] * 2, "nothing was started"
     failed = [Direct(storage, 2), Direct(storage)]
     for call in failed:

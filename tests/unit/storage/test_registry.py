@@ -31,6 +31,7 @@ from gateway.storage.aws.identity import AwsIdentity
 from gateway.storage.aws.store import s3_endpoint
 from gateway.storage.azure.credentials import AzureCredentials
 from gateway.storage.breaker import State
+from gateway.storage.calls import Caller
 from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable
 from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.refreshing_credentials import FILE_SECONDS
@@ -567,13 +568,13 @@ async def test_an_identity_without_credentials_does_not_open_the_breaker_of_its_
     assert held.calls(alive) is calls
     for _ in range(20):
         with pytest.raises(CredentialsFailed):
-            await calls.run("a", held.store(dead).renew)
+            await calls.run(Caller("a", "t"), held.store(dead).renew)
     assert calls.breaker.state is State.CLOSED
-    assert await calls.run("a", held.store(alive).renew)
+    assert await calls.run(Caller("a", "t"), held.store(alive).renew)
     # Nor does it close one that is open.
     calls.breaker.state = State.PROBING
     with pytest.raises(CredentialsFailed):
-        await calls.run("a", held.store(dead).renew)
+        await calls.run(Caller("a", "t"), held.store(dead).renew)
     assert calls.breaker.state is State.PROBING
     held.close()
 
