@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal, TypeVar
 
 from msgspec import Struct, field
@@ -96,9 +97,20 @@ class OpenTable(Struct, frozen=True, eq=False):
 
     def newest(self) -> _native.Snapshot:
         """Return the latest snapshot, shared or not: tables with the same log refresh it together."""
+        is_first = self.table.latest_known(max_age_ms=ANY_AGE_MS) is None
         latest = self.native.snapshot(max_staleness_ms=self.max_staleness_ms)
+        if is_first:
+            # The first listing may end early. Another look asks for the next commit by its name.
+            latest = self.native.snapshot()
         self._warn_of_left_out(latest)
         return latest
+
+    def _look(self) -> None:
+        """Find the latest version of a table that is not known: later listings are compared with it."""
+        if self.table.latest_known(max_age_ms=ANY_AGE_MS) is None:
+            # One that cannot be read leaves others what they are.
+            with suppress(_native.CorruptLog, _native.UnsupportedFeature):
+                self.newest()
 
     def pinned(self, *, identity: str) -> _native.Snapshot:
         """Return the snapshot that an earlier page names."""
@@ -124,6 +136,7 @@ class OpenTable(Struct, frozen=True, eq=False):
         """Return the earliest shared version that was committed at or after a timestamp."""
         self.require_history()
         self._require_a_shared_version()
+        self._look()
         with naming(self.shared, "startingTimestamp"):
             version = self.native.version_at_or_after(timestamp_ms)
         return max(version, self.shared.start_version)
@@ -155,7 +168,9 @@ class OpenTable(Struct, frozen=True, eq=False):
                 raise too_early(self.shared, "endingTimestamp")
         if first is None:
             raise InvalidParameter("give exactly one of startingVersion and startingTimestamp")
-        if last is not None and last < first:
+        if last is None:
+            self._look()
+        elif last < first:
             raise InvalidParameter(f"the range ends at version {last}, before its start at version {first}")
         with naming(self.shared, "startingVersion"):
             try:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from support.gateway_app import PREFIX, bearer, recipients, serve
 from support.native import native
 
 WRITTEN_AT = 1_700_000_000
@@ -233,3 +234,35 @@ def test_a_checkpoint_that_is_listed_and_absent_ends_the_search_for_another_one(
         with pytest.raises(native().CorruptLog) as raised:
             bucket.table().snapshot()
         assert raised.value.file == f"{3:020}.checkpoint{names[0]}.parquet"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "version", None),
+        ("GET", "version?startingTimestamp=2023-11-14T22:13:20Z", None),
+        ("GET", "metadata", None),
+        ("POST", "query", {}),
+        ("POST", "query", {"startingVersion": 1}),
+    ],
+)
+async def test_the_first_listing_of_a_table_shows_no_older_one(method: str, path: str, body: Any) -> None:
+    with served() as bucket:
+        commits = [bucket.commit(version) for version in range(4)]
+        bucket.unlisted = set(commits[3:])
+        table = "{name: t, location: 's3://bucket/t', historyShared: true}"
+        storage = (
+            f"{{prefix: 's3://bucket/', endpoint: '{bucket.url}', region: us-east-1, pathStyle: true, "
+            "accessKeyId: id, secretAccessKey: secret}"
+        )
+        text = f"shares: [{{name: s, schemas: [{{name: d, tables: [{table}]}}]}}]\n" + recipients(alice="s")
+        client, _ = await serve(f"{text}  storages: [{storage}]\n")
+        url = f"{PREFIX}/shares/s/schemas/d/tables/t/{path}"
+        try:
+            short = await client.request(method, url, json=body, headers=bearer())
+            assert short.status == 503, await short.text()
+            bucket.unlisted = set()
+            whole = await client.request(method, url, json=body, headers=bearer())
+            assert whole.status == 200, await whole.text()
+        finally:
+            await client.close()
