@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from gateway.cli.new_file import NewFile
+from gateway.config import Config
 from gateway.server.deferred_signals import DeferredSignals
 
 
@@ -18,6 +19,16 @@ def profile_file(path: Path, *, overwrite: bool, option: str = "--overwrite") ->
     """Return a new file for a profile; `option` is the one that replaces an existing file."""
     lost = f"{option} replaces it, and the token in it is then lost"
     return NewFile(path, "the profile", if_exists=lost, overwrite=overwrite)
+
+
+def warn_of_host(config: Config, what: str, command: str = "recipient") -> None:
+    """Warn that a profile or link names a host that other machines resolve to themselves."""
+    host = config.local_host
+    if host is not None:
+        sys.stderr.write(
+            f"delta-gateway {command}: warning: the {what} names the host '{host}', by which no other "
+            "machine reaches this server; gateway.publicUrl sets the address for recipients\n"
+        )
 
 
 class PrintedProfile:

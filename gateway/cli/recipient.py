@@ -26,7 +26,7 @@ from gateway.cli.grants import (
 )
 from gateway.cli.new_file import NewFile
 from gateway.cli.operations import Operations, Parser, add_repeated
-from gateway.cli.profile_file import PrintedProfile, profile_file
+from gateway.cli.profile_file import PrintedProfile, profile_file, warn_of_host
 from gateway.cli.recipient_credentials import (
     add_link_arguments,
     add_policy_arguments,
@@ -289,7 +289,7 @@ def _add(database: RecipientDatabase, config: Config, arguments: argparse.Namesp
         kind: LinkKind = "client" if arguments.oauth_client else "token"
         link = NewLink(arguments.link_expires_in_seconds, life, kind)
         print_link(config, database.add(arguments.name, link, **described_by(arguments)))
-        _warn_of_host(config, "link")
+        warn_of_host(config, "link")
         return
     credential = NewClient(life) if arguments.oauth_client else NewToken(life)
     added = partial(database.add, arguments.name, credential, **described_by(arguments))
@@ -305,8 +305,7 @@ def _issue(
     """Issue a token or secret, whose profile is written before it takes effect."""
     with _profile_target(arguments) as file, database.issued(issue, file.keep) as issued:
         file.write_text(profile_text(profile_of(config.endpoint_url, issued)))
-    if arguments.profile is not None:
-        _warn_of_host(config, "profile")
+    warn_of_host(config, "profile")
     if isinstance(issued, IssuedSecret):
         warn_of_keys(config)
     _report_file(arguments, issued.expires_ms)
@@ -314,7 +313,7 @@ def _issue(
 
 def _link(database: RecipientDatabase, config: Config, arguments: argparse.Namespace) -> None:
     print_link(config, database.issue(arguments.name, _credential(arguments, NewLink)))
-    _warn_of_host(config, "link")
+    warn_of_host(config, "link")
 
 
 def _refuse_provider_options(arguments: argparse.Namespace) -> None:
@@ -343,8 +342,8 @@ def _add_federated(database: RecipientDatabase, config: Config, arguments: argpa
         added = partial(database.add, arguments.name, policies, **described_by(arguments))
         with database.issued(added, file.keep):
             file.write_text(profile_text(profile))
+    warn_of_host(config, "profile")
     if arguments.profile is not None:
-        _warn_of_host(config, "profile")
         place = escaped(str(arguments.profile))
         sys.stdout.write(f"{place} holds the profile of {arguments.name}, who completes it\n")
 
@@ -496,16 +495,6 @@ def _profile_target(arguments: argparse.Namespace) -> NewFile | PrintedProfile:
     if arguments.profile is None:
         return PrintedProfile()
     return profile_file(arguments.profile, overwrite=arguments.overwrite)
-
-
-def _warn_of_host(config: Config, what: str) -> None:
-    """Warn that a profile or link names a host that other machines resolve to themselves."""
-    host = config.local_host
-    if host is not None:
-        sys.stderr.write(
-            f"delta-gateway recipient: warning: the {what} names the host '{host}', by which no other "
-            "machine reaches this server; gateway.publicUrl sets the address for recipients\n"
-        )
 
 
 def _report_file(arguments: argparse.Namespace, expires_ms: int | None) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gateway.authentication.credential_table import token_hash
 from gateway.cli.durations import add_expires, lifetime
-from gateway.cli.profile_file import profile_file
+from gateway.cli.profile_file import profile_file, warn_of_host
 from gateway.config import load
 from gateway.config.checks import check_url
 from gateway.config.errors import Invalid
@@ -99,4 +99,6 @@ def endpoint_of(arguments: argparse.Namespace) -> str:
         return str(arguments.endpoint)
     if arguments.config is None:
         raise OSError("a profile names the endpoint: give -c FILE or --endpoint URL")
-    return load(arguments.config, needs_readers=False).endpoint_url
+    config = load(arguments.config, needs_readers=False)
+    warn_of_host(config, "profile", "token")
+    return config.endpoint_url

@@ -235,6 +235,15 @@ def test_check_reports_problems_that_keep_a_server_from_starting(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recipients.db", "share.yaml"]
 
 
+def test_a_profile_of_token_for_this_machine_alone_is_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, profile = tmp_path / "share.yaml", tmp_path / "alice.share"
+    file.write_text("version: 1\n")
+    assert main(["token", "alice", "-c", str(file), "--profile", str(profile)]) == 0
+    assert "token: warning: the profile names the host 'localhost'" in capsys.readouterr().err
+
+
 def test_check_reports_hosts_of_other_machines_and_a_database_that_cannot_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
