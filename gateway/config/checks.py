@@ -87,9 +87,13 @@ def check_networks(field: str, networks: tuple[str, ...]) -> None:
 
 
 def check_host(field: str, host: str) -> None:
-    """Raise Invalid for a text that no name service looks up, such as one with an empty part."""
+    """Raise Invalid for a text that is no address and no name: to a name service `*` is 0.0.0.0."""
+    with suppress(ValueError):
+        # An address of IPv6 may have a zone.
+        if host.isprintable() and ip_address(host):
+            return
     with suppress(UnicodeError):
-        if host.isprintable() and host.encode("idna"):
+        if _HOST.fullmatch(host.encode("idna").decode().lower()):
             return
     raise Invalid(field, f"{shown(host)} is neither an address nor the name of a host")
 

@@ -130,6 +130,10 @@ def test_unknown_keys_are_warned_of_with_place_and_nearest_key(caplog: pytest.Lo
         (MINIMAL + "endpoint: /a%20b", "endpoint: the value is not a path prefix"),
         (MINIMAL + "gateway: {endpointAliases: [/a, b]}", "endpointAliases[1]: 'b' is not a path prefix"),
         (MINIMAL + "gateway: {endpointAliases: ['/{a}']}", "endpointAliases[0]: the value is not a path"),
+        *(
+            (MINIMAL + f"host: '{host}'", f"3: host: '{host}' is neither an address nor the name of a host")
+            for host in ("*", "localhost:8080", "0.0.0.0:80", "http://localhost")
+        ),
         (MINIMAL + "host: a..b", "host: 'a..b' is neither an address nor the name of a host"),
         (MINIMAL + f"host: {'a' * 64}", "is neither an address nor the name of a host"),
         (MINIMAL + r'host: "a\0"', "host: the value is neither an address nor the name of a host"),
