@@ -335,7 +335,7 @@ def read_recipients(config: Config) -> Mapping[str, str]:
         # The first start updates it.
         return {}
     except DatabaseError as reason:
-        raise OSError(f"the recipients' database cannot be read: {reason}") from None
+        raise OSError(f"the recipients' database cannot be used: {reason}") from None
 
 
 def refused_recipients(config: Config) -> Sequence[str]:

@@ -259,7 +259,7 @@ def test_check_reports_hosts_of_other_machines_and_a_database_that_cannot_be_wri
     assert main(["check", "-c", str(file)]) == 1
     printed = capsys.readouterr().out
     assert "start: host: 192.0.2.77 is neither an address of this machine nor a name of one" in printed
-    assert f"start: the recipients' database cannot be read: {database} cannot be written" in printed
+    assert f"start: the recipients' database cannot be used: {database} cannot be written" in printed
 
 
 def test_check_and_the_start_say_that_a_database_takes_no_changes(
@@ -314,7 +314,7 @@ def test_check_and_the_start_refuse_a_database_behind_a_link_to_an_absent_direct
     (tmp_path / link).symlink_to(absent / link)
     file.write_text(f"version: 1\ngateway: {{anonymous: true, recipientsDatabase: {database}}}\n")
     assert main(["check", "-c", str(file)]) == 1
-    assert f"start: the recipients' database cannot be read: {tmp_path / database}" in capsys.readouterr().out
+    assert f"start: the recipients' database cannot be used: {tmp_path / database}" in capsys.readouterr().out
     with pytest.raises(OSError, match="recipients"):
         create_database(load(file), lambda: 0)
     (absent if link == "recipients.db" else absent / link).mkdir(parents=True)
