@@ -19,9 +19,8 @@ from typing import Any, Unpack
 from gateway.catalog.stored_shares import StoredShare
 from gateway.cli.apply_recipients import RecipientStep, make, plan_recipients
 from gateway.cli.share_documents import share_of
-from gateway.cli.stored import actor, on_database
+from gateway.cli.stored import actor, on_database, warn_of_names
 from gateway.config import Config
-from gateway.config.checks import dotted_names
 from gateway.config.errors import shown_key
 from gateway.config.sections import RECIPIENTS_DATABASE
 from gateway.config.yaml_loader import read_document
@@ -93,8 +92,7 @@ def _print(steps: Sequence[Step], changes: Sequence[RecipientStep]) -> None:
         names = [] if step.share is None else [step.name]
         for schema in () if step.share is None else step.share.schemas:
             names += [schema.name, *(table.name for table in schema.tables)]
-        for warning in dotted_names(names):
-            sys.stderr.write(f"delta-gateway apply: warning: {warning}\n")
+        warn_of_names("apply", names)
     for change in changes:
         sys.stdout.write(f"{escaped(change.line)}\n")
     if not steps and not changes:

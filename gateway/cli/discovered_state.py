@@ -15,7 +15,7 @@ from gateway.catalog.conflicts import LeftOut
 from gateway.catalog.discovered import with_discovered
 from gateway.catalog.stored_shares import StoredShares, with_stored
 from gateway.config import Config, Source
-from gateway.config.checks import dotted_names
+from gateway.config.checks import name_warnings
 from gateway.config.database import DatabasePlace
 from gateway.database.errors import DatabaseMissing
 from gateway.discovery.known_tables import KnownTables, discovered
@@ -72,11 +72,11 @@ class DiscoveredState:
         yield from self._unaddressable()
 
     def _unaddressable(self) -> Iterator[str]:
-        """Iterate over names of stored and discovered tables that no official client can address."""
+        """Iterate over names of stored and discovered tables that not all clients can address."""
         for share in self.state.catalog.shares_of(PROVIDER):
-            yield from dotted_names([share.name])
+            yield from name_warnings([share.name])
             for schema in share.schemas:
-                yield from dotted_names((schema.name, *(table.name for table in schema.tables)))
+                yield from name_warnings((schema.name, *(table.name for table in schema.tables)))
 
 
 def discovered_state(config: Config, stored: StoredShares) -> DiscoveredState:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.catalog.stored_shares import StoredShare, with_stored
 from gateway.cli.near_names import near_names
 from gateway.cli.operations import Operations, add_repeated
-from gateway.cli.stored import on_database
+from gateway.cli.stored import on_database, warn_of_names
 from gateway.cli.text_table import write_table
 from gateway.config import Config
 from gateway.governance import share_edits
@@ -75,6 +75,7 @@ def _add(database: ShareDatabase, _config: Config, arguments: argparse.Namespace
     empty = StoredShare(arguments.name)
     options = _options(empty, arguments)
     database.add(share_edits.with_options(empty, options), _detail(options))
+    warn_of_names("share", [arguments.name])
 
 
 def _alter(database: ShareDatabase, _config: Config, arguments: argparse.Namespace) -> None:

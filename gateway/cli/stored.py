@@ -6,11 +6,12 @@ import os
 import pwd
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
 from gateway.config import Config, load
+from gateway.config.checks import name_warnings
 from gateway.database.errors import DatabaseError, DatabaseMissing
 from gateway.governance.recipient_records import RecipientError
 from gateway.governance.share_records import ShareError
@@ -68,6 +69,12 @@ def actor() -> str:
         return f"cli:{escaped(pwd.getpwuid(os.getuid()).pw_name)}"
     except KeyError:
         return f"cli:{os.getuid()}"
+
+
+def warn_of_names(command: str, names: Iterable[str]) -> None:
+    """Warn of names of shares, schemas and tables that not all clients can address."""
+    for warning in name_warnings(names):
+        sys.stderr.write(f"delta-gateway {command}: warning: {warning}\n")
 
 
 def failed(command: str, reason: object) -> int:

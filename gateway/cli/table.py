@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.catalog.stored_shares import StoredTable
 from gateway.cli.operations import Operations, add_repeated
-from gateway.cli.stored import on_database
+from gateway.cli.stored import on_database, warn_of_names
 from gateway.client.table_name import TableName
 from gateway.governance import share_edits
 from gateway.governance.audited_database import open_share_database
@@ -139,6 +139,7 @@ def _edit(database: ShareDatabase, arguments: argparse.Namespace) -> None:
             {**detail, "location": arguments.location},
             action="addTable",
         )
+        warn_of_names("table", [name.schema, name.table])
     else:
         database.edit(
             name.share,

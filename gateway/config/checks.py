@@ -34,9 +34,11 @@ def check_name(name: str) -> None:
         raise Invalid("name", "may not be '.' or '..', which clients remove from paths")
 
 
-def dotted_names(names: Iterable[str]) -> Iterator[str]:
-    """Iterate over warnings of names of shares, schemas and tables that no official client can address."""
+def name_warnings(names: Iterable[str]) -> Iterator[str]:
+    """Iterate over warnings of names of shares, schemas and tables that not all clients can address."""
     for name in names:
+        if " " in name:
+            yield f"{name!a} contains a blank, which not all clients support"
         if "." in name:
             yield f"{name!a} contains a dot, so no official client can address it"
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import yaml
 
-from gateway.config.checks import dotted_names
+from gateway.config.checks import name_warnings
 from gateway.config.directory_access import directory_problems
 from gateway.config.errors import ConfigError
 from gateway.config.networks import is_loopback
@@ -157,10 +157,7 @@ def _warn_of_names(config: Config, file: str) -> None:
     for share in config.shares:
         schemas = {schema.name: [table.name for table in schema.tables] for schema in share.schemas}
         names = (share.name, *schemas, *chain.from_iterable(schemas.values()))
-        for name in names:
-            if " " in name:
-                log.warning("%s: '%s' contains a blank, which not all clients support", file, name)
-        for warning in dotted_names(names):
+        for warning in name_warnings(names):
             log.warning("%s: %s", file, warning)
 
 

@@ -122,6 +122,16 @@ def test_what_cannot_be_done_is_said(
     assert reason in refused(config, capsys, *arguments)
 
 
+def test_stored_names_that_not_all_clients_can_address_are_warned_of(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for line in (("share", "add", "a.b"), ("table", "add", "a.b.c d.t", "/t")):
+        assert run(config, *line) == 0
+    warned = capsys.readouterr().err
+    assert "delta-gateway share: warning: 'a.b' contains a dot" in warned
+    assert "delta-gateway table: warning: 'c d' contains a blank" in warned
+
+
 def test_tables_of_a_stored_share_are_discovered(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
