@@ -39,12 +39,10 @@ class Bar:
 
     @property
     def what(self) -> str:
-        """The name of the bar."""
         return f"{self.scenario}, {self.files:,} files: {self.quantity}"
 
     @property
     def limit_text(self) -> str:
-        """The limit with its unit."""
         return f"{'at least' if self.is_floor else 'at most'} {text(self.limit, self.unit)}"
 
     def holds(self, figure: float) -> bool:
@@ -79,7 +77,6 @@ class Row:
 
     @property
     def figure_text(self) -> str:
-        """The figure with its unit."""
         return text(self.figure, self.bar.unit)
 
     def __str__(self) -> str:

@@ -75,7 +75,6 @@ class Ids:
 
     @property
     def count(self) -> int:
-        """The number of ids."""
         return len(self.found) // ID
 
     def few(self) -> list[str]:

@@ -69,7 +69,6 @@ class BucketAccess(TableSigners):
         return self._of_bucket
 
     def signers(self) -> _native.Signers:
-        """Return the signers of the bucket."""
         return self._of_bucket
 
 

@@ -113,13 +113,11 @@ class Governed:
                 self.token = database.add(RECIPIENT, shares=[SHARE]).token
 
     def write(self, port: int) -> None:
-        """Write the configuration."""
         document = {"version": 1, "port": port, "host": "127.0.0.1", "shares": self._shares}
         self.file.write_text(yaml.safe_dump(document | {"gateway": self._keys}))
 
     @property
     def config(self) -> Config:
-        """The configuration."""
         return load(self.file)
 
     def recipients(self) -> RecipientDatabase:
@@ -127,7 +125,6 @@ class Governed:
         return open_database(self.config, "bench", now_ms=epoch_ms)
 
     def command(self, port: int, workers: int = 1) -> list[str]:
-        """Return the command that serves."""
         self.write(port)
         return [*COMMAND, "serve", "-c", str(self.file), *(["--workers", str(workers)] * (workers > 1))]
 
@@ -372,7 +369,6 @@ def answers(port: int, token: str, share: str) -> int:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
     end = time.monotonic() + GIVEN_UP_SECONDS
     while not condition():
         if time.monotonic() > end:
@@ -381,7 +377,6 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def markdown(figures: Figures) -> str:
-    """Return the figures as a table."""
     about = machine()
     lines = [
         f"{dt.datetime.now(dt.UTC).date().isoformat()}, {about['cores']} cores, {about['cpu']}.",

@@ -132,7 +132,6 @@ class Logs:
         return self.made(f"{files}-clustered", options)
 
     def made(self, name: str, options: LogOptions) -> Table:
-        """Return the table of a log with these options."""
         if name not in self._tables:
             directory = self._directory / name
             facts: dict[str, Any] = make_log(directory, options)

@@ -172,7 +172,6 @@ def make_adds(options: LogOptions, start: int, count: int, wanted: int | None = 
 
 
 def make_add(options: LogOptions, number: int, name: str, chance: float) -> dict[str, Any]:
-    """Return the add of one file."""
     day_number = number * DAYS // max(options.adds, 1) if options.clustered else number
     day = DAY_TEXTS[day_number % DAYS]
     region = REGIONS[(number // DAYS) % len(REGIONS)]
@@ -246,7 +245,6 @@ def add_column(options: LogOptions, adds: list[dict[str, Any]], nulls: int) -> p
 
 
 def protocol_of(options: LogOptions) -> dict[str, Any]:
-    """Return the protocol action."""
     features = ["deletionVectors"] if options.deletion_vectors else []
     if options.checkpoint == "v2":
         features.append("v2Checkpoint")
@@ -261,7 +259,6 @@ def protocol_of(options: LogOptions) -> dict[str, Any]:
 
 
 def metadata_of(options: LogOptions) -> dict[str, Any]:
-    """Return the metaData action."""
     return {
         "id": str(uuid.UUID(int=random.Random(options.seed).getrandbits(128))),
         "format": {"provider": "parquet", "options": {}},
@@ -313,7 +310,6 @@ def row_groups(options: LogOptions, start: int, end: int, head: Head) -> Iterato
 
 
 def row_group(options: LogOptions, span: tuple[int, int], head: Head) -> tuple[pa.Table, Totals]:
-    """Make one row group and its totals."""
     totals = Totals()
     adds = [add for part in spans_of(options, *span, totals) for add in part]
     columns: dict[str, pa.Array] = {"add": add_column(options, adds, len(head))}

@@ -148,7 +148,6 @@ def machine() -> dict[str, Any]:
 
 
 def version(package: str) -> str:
-    """Return the version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

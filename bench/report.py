@@ -60,7 +60,6 @@ BARS_OF = (
 
 
 def write_report(results: Results) -> str:
-    """Return the page."""
     found = rows(results)
     missed = [row for row in found if row.verdict == "MISSED"]
     unmeasured = sum(row.figure is None for row in found)

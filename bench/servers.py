@@ -119,7 +119,6 @@ class Client:
     prefix: str = "/delta-sharing"
 
     def path(self, table: Table, operation: str = "query") -> str:
-        """Return the path of an operation of a table."""
         return f"{self.prefix}/shares/{SHARE}/schemas/{SCHEMA}/tables/t{table.name}/{operation}"
 
     def query(

@@ -118,8 +118,6 @@ def serving(place: Path, names: Sequence[str]) -> Iterator[str]:
 
 
 def pairs(spark: SparkSession, place: Path, profile: str) -> list[Pair]:
-    """Return the questions."""
-
     def shared(table: str, **options: str) -> Any:
         return spark.read.format(FORMAT).options(profile=profile, **options).load(f"s.d.{table}")
 

@@ -230,7 +230,6 @@ def rust_platforms() -> list[str]:
 
 
 def version() -> str:
-    """Return the version of the package."""
     text: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     return text
 

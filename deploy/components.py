@@ -59,7 +59,6 @@ class Component:
 
     @property
     def url(self) -> str:
-        """The package URL."""
         return f"pkg:{self.kind}/{self.name}@{self.version}"
 
 

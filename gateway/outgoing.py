@@ -39,7 +39,6 @@ class PublicResolver(AbstractResolver):
         return public
 
     async def close(self) -> None:
-        """Close the resolver."""
         await self._resolver.close()
 
 

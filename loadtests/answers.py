@@ -85,7 +85,6 @@ class Reader:
 
 
 def read(pieces: Iterable[bytes]) -> Digest:
-    """Return the digest of a whole answer."""
     reader = Reader()
     for piece in pieces:
         reader.feed(piece)

@@ -34,7 +34,6 @@ class SmallQuery:
     digest: int
 
     def body(self) -> dict[str, Any]:
-        """Return the body of the request."""
         return {"predicateHints": [f"date = '{self.date}'", f"region = '{self.region}'"]}
 
 
@@ -54,7 +53,6 @@ class Baseline:
 
     @property
     def full(self) -> Digest:
-        """The digest of all files."""
         return Digest(self.files, self.digest)
 
     def page(self, number: int) -> Digest:
@@ -67,7 +65,6 @@ class Baseline:
 
     @staticmethod
     def load(path: Path) -> Baseline:
-        """Read a baseline."""
         values = json.loads(path.read_text())
         values["small"] = [SmallQuery(**query) for query in values["small"]]
         return Baseline(**values)

@@ -144,7 +144,6 @@ class Replica:
             self._run.close()
 
     def until_ready(self) -> None:
-        """Wait until the replica is ready."""
         end = time.monotonic() + READY_SECONDS
         while not self.is_ready():
             if time.monotonic() > end:
@@ -152,7 +151,6 @@ class Replica:
             time.sleep(POLL_SECONDS)
 
     def is_ready(self) -> bool:
-        """Return whether it is ready."""
         url = f"http://127.0.0.1:{self.port}/readyz"
         with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
             return bool(answer.status == 200)

@@ -33,7 +33,6 @@ WEIGHTS: Mapping[str, Mapping[str, int]] = {
 
 
 def weight_of(kind: str) -> int:
-    """Return the weight of a kind of user."""
     return next(kinds[kind] for kinds in WEIGHTS.values() if kind in kinds)
 
 

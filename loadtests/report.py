@@ -59,7 +59,6 @@ def links(directory: Path) -> list[tuple[str, str]]:
 
 
 def page(summary: dict[str, Any], beside: list[tuple[str, str]]) -> str:
-    """Return the page."""
     judged = bars(summary)
     missed = [row for row in judged if not row["kept"]]
     failures = summary["failures"]

@@ -228,7 +228,6 @@ def storm(
 
 
 def machine() -> dict[str, Any]:
-    """Describe the machine."""
     return {
         "cpus": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,

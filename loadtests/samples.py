@@ -37,14 +37,12 @@ class Sampler:
         self.samples: list[Sample] = []
 
     def __enter__(self) -> Self:
-        """Start sampling."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop sampling."""
         self._stop.set()
         self._thread.join()
 

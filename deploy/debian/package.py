@@ -56,7 +56,6 @@ CHANGES = """delta-sharing-gateway ({version}) stable; urgency=medium
 
 
 def main() -> None:
-    """Build the package."""
     arguments = parsed_arguments(__doc__)
     print(build(arguments.directory, arguments.wheel, arguments.requirements))
 

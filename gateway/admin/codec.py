@@ -50,7 +50,6 @@ def decode_form(fields: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def encode(answer: Any) -> bytes:
-    """Return an answer as JSON."""
     return one_line(msgspec.json.encode(answer))
 
 

@@ -302,7 +302,6 @@ class Catalog:
         return self._shares
 
     def tables(self) -> Iterable[SharedTable]:
-        """All tables of all shares."""
         return self._tables
 
     def shares_of(self, recipient: Recipient) -> list[Share]:

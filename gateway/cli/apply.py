@@ -40,7 +40,6 @@ KEYS = frozenset({"shares", "recipients"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("file", type=Path, metavar="FILE", help="a file of `delta-gateway export`")
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
     parser.add_argument("--dry-run", action="store_true", help="print the plan, and change nothing")
@@ -52,8 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
-
     def apply(database: ShareDatabase, config: Config, audit: AuditLog | None) -> None:
         shares, wanted = read(arguments.file)
         position, stored = database.stored()

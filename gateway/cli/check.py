@@ -92,7 +92,6 @@ AnyFinding = Finding | StorageFinding | CredentialFinding
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
     parser.add_argument(
         "--workers", type=process_count, default=1, metavar="N", help="those of the server; default 1"
@@ -101,7 +100,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     config = load(arguments.config)
     stored: StoredShares = {}
     unread = []

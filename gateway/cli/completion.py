@@ -20,12 +20,10 @@ FILES, DIRECTORIES = ("FILE", "JAR"), ("DIR", "LOCATION")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"the shell: {', '.join(SHELLS)}")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     check_completion_extra()
     import shtab  # noqa: PLC0415 - of an extra
 

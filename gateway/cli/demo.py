@@ -10,7 +10,6 @@ from gateway.cli.text_table import write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("--once", action="store_true", help="print the rows of the shared tables and exit")
     parser.add_argument(
         "--directory",
@@ -34,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from gateway import demo  # noqa: PLC0415 - imports the native module
 
     def serve(path: Path) -> int:

@@ -51,7 +51,6 @@ class DiscoveredState:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether all searches are complete."""
         return not any(known.last.problem for known in self.searches.values())
 
     def lines(self) -> Iterator[str]:

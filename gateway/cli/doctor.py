@@ -19,7 +19,6 @@ READING_STEPS = frozenset({"query parquet", "query delta", "credentials"})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "profile", metavar="FILE", help="the profile; FILE#share.schema.table examines this table"
     )
@@ -48,7 +47,6 @@ def seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     from gateway.doctor.examination import Examination  # noqa: PLC0415 - --help loads no HTTP client
 
     try:

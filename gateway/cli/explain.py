@@ -32,7 +32,6 @@ EXAMPLES = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("table", metavar="SHARE.SCHEMA.TABLE", help="the table")
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
     add_repeated(
@@ -47,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     config = load(arguments.config)
     discovered = discovered_state(config, stored_shares(config))
     state = discovered.state

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="a new file; default: the standard output"
@@ -52,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     if arguments.tables:
         return _export_tables(arguments)
     if arguments.recipient is not None:
@@ -109,7 +107,6 @@ def _document(table: SharedTable) -> dict[str, Any]:
 
 
 def exported(shares: ShareDatabase, recipients: tuple[RecipientRecord, ...]) -> str:
-    """Return the text of an export."""
     document = {
         "shares": [document_of(share) for share in shares.all().values()],
         "recipients": [recipient_document(record) for record in recipients],

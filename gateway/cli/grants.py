@@ -39,7 +39,6 @@ def add_grant_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_property_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of `property`."""
     parser.add_argument("set", nargs="*", metavar="NAME=TEXT", help="set this property")
     add_repeated(parser, "--remove", "remove", "remove this property; may be repeated", metavar="NAME")
 

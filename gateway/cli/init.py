@@ -62,7 +62,6 @@ class Answers:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument(
         "location",
         nargs="?",
@@ -103,7 +102,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     if arguments.port == 0:
         raise InitError("--port 0 would be another port at each start; give the port that recipients use")
     if not 0 < arguments.port <= MAX_PORT:
@@ -324,7 +322,6 @@ def readable(tables: list[NamedTable], server: Server) -> tuple[list[NamedTable]
 
 
 def line(finding: Finding) -> str:
-    """Return the line of a table."""
     name = finding.table.removeprefix("check.")
     if finding.problem:
         return f"{name}: left out, because it cannot be read: {printable(finding.problem)}"
@@ -332,7 +329,6 @@ def line(finding: Finding) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

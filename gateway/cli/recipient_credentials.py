@@ -84,7 +84,6 @@ def lives_text(credentials: Iterable[TokenRecord], now_ms: int) -> str:
 
 
 def add_policy_arguments(parser: argparse._ActionsContainer) -> None:
-    """Declare the arguments of a policy."""
     parser.add_argument("--policy", default="default", metavar="NAME", help="the policy; default: default")
     parser.add_argument("--issuer", metavar="URL", help="the issuer, exactly as in gateway.oidc.issuers")
     parser.add_argument(

@@ -11,7 +11,6 @@ from gateway.server.deferred_signals import ignore_hang_up
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the configuration")
     parser.add_argument(
         "--workers", type=process_count, default=1, metavar="N", help="processes on one port; default 1"
@@ -19,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     # Before the web server is imported, which takes longest of the start.
     ignore_hang_up()
     serve_file(arguments.config, workers=arguments.workers)

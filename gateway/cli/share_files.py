@@ -48,16 +48,13 @@ class ShareFiles:
 
     @property
     def token_key(self) -> Path:
-        """Return the path of the key for tokens."""
         return self.configuration.absolute().with_name(f"{self.configuration.stem}-token.key")
 
     @property
     def recipients_database(self) -> Path:
-        """Return the path of the recipients' database."""
         return self.configuration.absolute().with_name(RECIPIENTS_DATABASE)
 
     def profile(self, recipient: str) -> Path:
-        """Return the path of a recipient's profile."""
         return self.configuration.absolute().with_name(f"{recipient}.share")
 
     def check_configuration(self) -> None:

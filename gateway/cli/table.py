@@ -80,7 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     edit = _edit_discovery if arguments.discover else _edit
     return on_database(
         arguments,

@@ -26,7 +26,6 @@ TOKEN_BYTES = 32
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="the recipient")
     parser.add_argument(
         "--admin",
@@ -53,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     if arguments.admin:
         if arguments.name is not None or arguments.profile is not None:

@@ -114,7 +114,6 @@ class RawPage(Page):
         return hashlib.sha256(b"\n".join(IDENTITY.findall(self._text))).hexdigest()
 
     def sizes(self) -> list[int]:
-        """Return the sizes of the files."""
         sizes = _SIZE.findall(self._text)
         if len(sizes) == len(self.lines):
             return [int(size) for size in sizes]

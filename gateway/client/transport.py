@@ -152,7 +152,6 @@ class Connections:
             return send()
 
     def close(self) -> None:
-        """Close all connections."""
         for manager in self._managers.values():
             manager.clear()
         self._managers.clear()
@@ -222,7 +221,6 @@ class Transport:
         return self.retries.run(attempt)
 
     def close(self) -> None:
-        """Close all connections."""
         self._connections.close()
 
     def _body(

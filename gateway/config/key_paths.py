@@ -20,7 +20,6 @@ KeyPaths = Mapping[str, tuple[tuple[str, bool], ...]]
 
 @functools.cache
 def key_paths(section: type) -> KeyPaths:
-    """Return the paths of all keys below a section."""
     by_name: dict[str, list[tuple[str, bool]]] = {}
     # The shallowest first.
     for path, name, protects in sorted(

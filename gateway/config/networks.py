@@ -63,7 +63,6 @@ def _plain(address: Address) -> Address:
 
 
 def contains(networks: Sequence[Network], address: Address) -> bool:
-    """Return whether any of the networks contains the address."""
     return any(address.version == network.version and address in network for network in networks)
 
 

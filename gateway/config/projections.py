@@ -67,7 +67,6 @@ class ProjectedColumn:
 
     @property
     def source(self) -> str:
-        """Return the name in the source."""
         return self.column if self.column is not None else self.name
 
 

@@ -52,7 +52,6 @@ class Inspector:
         self._reading = asyncio.Semaphore(TABLES_AT_ONCE)
 
     def reloaded(self, refused: str | None) -> None:
-        """Remember a reload."""
         self._reloads.appendleft(questions.ReloadRecord(self._now_ms(), refused))
 
     async def answer(self, value: Any) -> Any:
@@ -219,13 +218,11 @@ def readers_of(
 
 
 def share_row(share: Share) -> questions.ShareRow:
-    """Return the row of a share."""
     description = (share.display_name or share.comment or "")[:MAX_DESCRIPTION_LENGTH]
     return questions.ShareRow(share.name, description, len(share.schemas), len(share.tables()))
 
 
 def row_of(table: SharedTable) -> questions.TableRow:
-    """Return the row of a table."""
     return questions.TableRow(
         table.share,
         table.schema,

@@ -69,7 +69,6 @@ class RecipientRow:
 
     @property
     def name(self) -> str:
-        """Return the name."""
         return self.record.name
 
     @property
@@ -96,7 +95,6 @@ class RecipientRow:
 
 
 def row_of(record: RecipientRecord) -> RecipientRow:
-    """Return the row of a stored recipient."""
     return RecipientRow(record, is_federated=bool(record.policies))
 
 
@@ -346,7 +344,6 @@ async def set_property(request: web.Request) -> web.Response:
 
 
 async def remove_property(request: web.Request) -> web.Response:
-    """Remove a property."""
     return await _changed_property(request, unquote((await form_of(request)).get("property", "")), None)
 
 
@@ -364,7 +361,6 @@ async def set_networks(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete a recipient."""
     await handlers.delete_recipient(_call(request))
     return redirect(f"{PREFIX}/recipients")
 
@@ -436,7 +432,6 @@ async def _issued(request: web.Request, name: str, profile: Profile | None) -> w
 
 
 def file_row(entry: RecipientEntry) -> RecipientRow:
-    """Return the row of a recipient of the configuration file."""
     grants = [
         Grant.of(granted.share, granted.schema, granted.table, granted.condition) for granted in entry.shares
     ]

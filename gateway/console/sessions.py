@@ -111,7 +111,6 @@ class Sessions:
         return session
 
     def end(self, value: str) -> None:
-        """End the session of a cookie."""
         self._sessions.pop(_hash(value), None)
 
 

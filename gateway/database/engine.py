@@ -92,7 +92,6 @@ class Database:
             return bool(connection.execute(_TAKES_CHANGES).scalar_one())
 
     def close(self) -> None:
-        """Close the connection."""
         with suppress(sqlalchemy.exc.SQLAlchemyError):
             self.connection.close()
 

@@ -53,7 +53,6 @@ class FollowedDatabase:
         return self._database
 
     def close(self) -> None:
-        """Close the connection."""
         if self._database is not None:
             self._database.close()
         self._database = None

@@ -65,7 +65,6 @@ def _certificate_error(error: Exception) -> ssl.SSLCertVerificationError | None:
 
 
 def explain(error: Exception, service: Service, url: str, proxy: str | None) -> Problem:
-    """Return the problem of an exception."""
     host = host_of(url)
     if isinstance(error, ProxyError):
         answer = _TUNNEL.search(str(error.original_error))

@@ -111,7 +111,6 @@ class Findings:
         self.add(Finding(step, Status.FAIL, problem.message, problem.owner, problem.advice))
 
     def add(self, finding: Finding) -> None:
-        """Add a finding."""
         if self._ended:
             return
         shown = replace(finding, message=self._shown(finding.message), advice=self._shown(finding.advice))
@@ -120,11 +119,9 @@ class Findings:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a step has failed."""
         return any(finding.status is Status.FAIL for finding in self.items)
 
     def document(self) -> dict[str, object]:
-        """Return the findings for JSON."""
         return {"ok": not self.has_failed, "steps": [asdict(finding) for finding in self.items]}
 
     def _shown(self, text: str) -> str:

@@ -78,7 +78,6 @@ class Transport:
         self._connections = Connections()
 
     def close(self) -> None:
-        """Close the connections."""
         self._connections.close()
 
     def send(

@@ -169,7 +169,6 @@ class NewToken(FirstCredential[IssuedToken], FurtherCredential[IssuedToken]):
         _check_old_life(self.old_expires_in_seconds, "token")
 
     def first(self, issuing: Issuing) -> IssuedToken:
-        """Issue the token."""
         return issuing.token(self.expires_in_seconds)
 
     def further(self, issuing: Issuing) -> IssuedToken:
@@ -197,7 +196,6 @@ class NewClient(FirstCredential[IssuedSecret], FurtherCredential[IssuedSecret]):
         return issuing.client(self.expires_in_seconds)
 
     def further(self, issuing: Issuing) -> IssuedSecret:
-        """Add the client."""
         return issuing.client(self.expires_in_seconds)
 
 
@@ -238,7 +236,6 @@ class NewLink(FirstCredential[IssuedLink], FurtherCredential[IssuedLink]):
     action = "createActivationLink"
 
     def first(self, issuing: Issuing) -> IssuedLink:
-        """Add the link."""
         if self.kind == "client":
             issuing.forbid_bearer_tokens()
         return issuing.link(self.link_expires_in_seconds, self.kind, self.expires_in_seconds)
@@ -260,7 +257,6 @@ class Policies(FirstCredential[str]):
     policies: Mapping[str, TokenPolicy]
 
     def first(self, issuing: Issuing) -> str:
-        """Add the policies."""
         name = issuing.record.name
         issuing.policies.extend(
             rows.policy_row(name, *named, issuing.now_ms) for named in self.policies.items()

@@ -118,7 +118,6 @@ class RecipientDatabase(RecipientChanges):
             return all(connection.execute(query).first() is None for query in queries)
 
     def stored_shares(self) -> StoredShares:
-        """Return the shares of the database."""
         with self.database.reading() as connection:
             return share_rows.read(connection, None)
 

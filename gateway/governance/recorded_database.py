@@ -120,7 +120,6 @@ class RecordedDatabase:
         )
 
     def close(self) -> None:
-        """Close the connection."""
         self.database.close()
 
     def __enter__(self) -> Self:

@@ -126,7 +126,6 @@ def delete(connection: Connection, table: Table, name: str, *conditions: ColumnE
 
 
 def grant_row(name: str, grant: Grant) -> dict[str, Any]:
-    """Return the row of a grant."""
     return {"recipient": recipient_key(name), **asdict(grant), "share": name_key(grant.share)}
 
 
@@ -142,7 +141,6 @@ def network_rows(name: str, networks: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def policy_row(name: str, policy_name: str, policy: TokenPolicy, now_ms: int) -> dict[str, Any]:
-    """Return the row of a federation policy."""
     return {
         "recipient": recipient_key(name),
         "name": policy_name,

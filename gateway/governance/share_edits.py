@@ -45,7 +45,6 @@ def with_table(share: StoredShare, schema: str, table: StoredTable, *, is_new: b
 
 
 def table_of(share: StoredShare, schema: str, name: str) -> StoredTable:
-    """Return a table of a share."""
     parent = _needed_schema(share, schema)
     for table in parent.tables:
         if table.key == name.casefold():

@@ -174,7 +174,6 @@ class DatabaseReader:
             time.sleep(max(0.0, seconds - (time.monotonic() - started)))
 
     def close(self) -> None:
-        """Close the connection."""
         self._followed.close()
         self._database = self._data_version = None
 

@@ -75,7 +75,6 @@ class DayUnit(Unit):
     """Days as numbers of `datetime.date.toordinal`."""
 
     def text(self, value: float | None) -> str:
-        """The date."""
         if value is None or not math.isfinite(value):
             return MISSING
         return dt.date.fromordinal(min(max(int(value), 1), dt.date.max.toordinal())).isoformat()

@@ -97,7 +97,6 @@ def frame(rows: Any, spark: SparkSession) -> DataFrame:
 
 
 def pair(values: Any) -> tuple[Any, Any]:
-    """Return a pair of Scala."""
     return values._1(), values._2()
 
 

@@ -86,7 +86,6 @@ class DeltaSharingSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format in a session."""
     # Spark looks for a format of the same name in the active session, whichever it registers the format in.
     active: AbstractContextManager[None] = nullcontext()
     if hasattr(spark, "_jsparkSession"):

@@ -73,7 +73,6 @@ class Connections:
     def native(
         self, key: tuple[object, ...], make: Callable[[], _native.Storage]
     ) -> tuple[_native.Storage, Applied]:
-        """Return the native storage of an address."""
         # Credentials can be replaced in a native storage; any other change needs a new one. Each entry has
         # its own, as the entries of a bucket may have different identities.
         if key not in self._natives:

@@ -91,13 +91,11 @@ class Activity:
         self._streams[request_id] = stream
 
     def stream_ended(self, request_id: str) -> None:
-        """Remove a stream."""
         self._streams.pop(request_id, None)
 
     def request_ended(
         self, recipient: str, *, at_ms: int, refusal: str | None, files: int, address: str
     ) -> None:
-        """Count a request of a recipient."""
         use = self._uses.get(recipient)
         if use is None:
             use = self._uses[recipient] = RecipientUse()

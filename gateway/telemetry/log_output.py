@@ -142,7 +142,6 @@ class QueuedHandler(logging.Handler):
         self.writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a record."""
         try:
             self.writer.put(line_of(record))
         except Exception:  # noqa: BLE001 - logging would write it to the standard error, which may block

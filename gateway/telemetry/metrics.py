@@ -106,7 +106,6 @@ class Timings:
         self._sum = self._reported_sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """Add one duration."""
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
@@ -470,7 +469,6 @@ class _Collected:
         self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metrics."""
         return self._metrics
 
 

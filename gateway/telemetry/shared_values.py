@@ -49,7 +49,6 @@ class WorkerValues:
                 self._gauges = None
 
     def close(self) -> None:
-        """Close all files."""
         self.end()
         os.close(self._counters)
 

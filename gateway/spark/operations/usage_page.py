@@ -88,7 +88,6 @@ _BARS: Mapping[str, tuple[str, str, Unit]] = {
 
 
 def collect(tables: UsageTables) -> UsageSums:
-    """Sum the tables up for the page."""
     daily = tables.daily.cache()
     try:
         totals = daily.agg(
@@ -113,7 +112,6 @@ def collect(tables: UsageTables) -> UsageSums:
 
 
 def html(sums: UsageSums, run_at: dt.datetime) -> str:
-    """Render the page."""
     summary = (
         f"{sums.requests:,} requests of {sums.recipients:,} recipients, {sums.files:,} files addressed "
         f"({BYTES.text(sums.addressed_bytes)}), {sums.errors:,} errors. "

@@ -112,7 +112,6 @@ class Job:
 
     @property
     def locations(self) -> tuple[str, ...]:
-        """Return the locations of its tables."""
         return (self._source.root, self._work.root, self._published.root)
 
     def run(self) -> Outcome:

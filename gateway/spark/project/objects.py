@@ -96,7 +96,6 @@ class Directory:
             return None
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
         self._files.delete(self._path(self._root, name), False)
 
     def _write(self, path: Any, content: str | Path, opened: Callable[[], Any]) -> None:

@@ -82,7 +82,6 @@ class Search:
 
     @property
     def all(self) -> list[Column]:
-        """Return all conditions."""
         return self.bounds if self.among is None else [*self.bounds, self.among]
 
 
@@ -119,7 +118,6 @@ def search(schema: t.StructType, rows: Sequence[Sequence[Any]], partitions: Sequ
 
 
 def all_of(conditions: Sequence[Column]) -> Column:
-    """Return whether all conditions are true."""
     return reduce(Column.__and__, conditions)
 
 

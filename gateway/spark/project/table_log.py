@@ -110,7 +110,6 @@ class TableLog:
         return max(versions, default=_NO_VERSION)
 
     def latest(self) -> Version:
-        """Return the latest version."""
         return _version(self.log.update(False, self._none, self._none))
 
     def at(self, number: int) -> Version:

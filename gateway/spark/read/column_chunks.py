@@ -42,11 +42,9 @@ class ColumnChunkFile(io.RawIOBase):
         self._fetched: list[tuple[int, bytes]] = []
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:

@@ -54,7 +54,6 @@ class TableShape:
 
     @classmethod
     def of(cls, head: TableHead) -> "TableShape":
-        """Return the shape that a head describes."""
         return cls(delta_schema(head), frozenset(head.partition_columns), head.column_mapping_mode)
 
     @property

@@ -120,7 +120,6 @@ class ReadOptions:
                 raise ValueError(f"{name} {reason}")
 
     def client(self) -> ShareClient:
-        """Return a client of the table."""
         return ShareClient(self.profile, self.table)
 
     def at(self) -> dict[str, Any]:

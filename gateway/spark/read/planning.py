@@ -59,7 +59,6 @@ class Listing:
 
     @property
     def heads(self) -> tuple[TableHead, ...]:
-        """Return all heads of the answer."""
         return (self.head, *self.later_heads)
 
     @property

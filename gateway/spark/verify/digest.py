@@ -98,7 +98,6 @@ def digests(
 
 
 def new_name(names: Sequence[str]) -> str:
-    """Return a name that no column has."""
     taken, name = {name.lower() for name in names}, "_number"
     while name in taken:
         name += "_"

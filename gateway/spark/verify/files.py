@@ -56,7 +56,6 @@ class Part:
 
 
 def facts_of(file: DataFile) -> FileFacts:
-    """Return the facts of a file in an answer."""
     name, vector = file.url.partition("?")[0], file.deletion_vector
     place = None if vector is None else (vector.offset, vector.size_bytes, vector.cardinality)
     return _facts(name, file.size_bytes, file.partition_values, place, file.stats)

@@ -84,7 +84,6 @@ def needs_requests(environment: Mapping[str, str], profile: str | None = None) -
 
 
 def profile_name(environment: Mapping[str, str]) -> str:
-    """Return the profile of the environment."""
     return environment.get("AWS_PROFILE") or "default"
 
 
