@@ -41,7 +41,6 @@ class SparkClient:
     table: str = "orders"
     response_formats: str = "parquet,delta"
     end_stream_action: bool = False
-    asynchronous: bool = False
     sent: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -55,17 +54,14 @@ class SparkClient:
         capabilities = [f"responseformat={self.response_formats}"]
         if "delta" in self.response_formats:
             capabilities.append(f"readerfeatures={READER_FEATURES}")
-        if self.asynchronous:
-            capabilities.append("asyncquery=true")
         if self.end_stream_action:
             capabilities.append("includeendstreamaction=true")
         agent = "Delta-Sharing-Spark/4.0.0 Hadoop/3.4.1 Linux/5.15 Spark/4.0.0"
         return {"User-Agent": agent, "delta-sharing-capabilities": ";".join(capabilities), **self.sent}
 
-    def version(self, starting_timestamp: str | None = None) -> int:
+    def version(self) -> int:
         """GET .../version."""
-        query = "?" + urlencode({"startingTimestamp": starting_timestamp}) if starting_timestamp else ""
-        answer = self.gateway.request("GET", f"{self.path}/version{query}", headers=self.headers())
+        answer = self.gateway.request("GET", f"{self.path}/version", headers=self.headers())
         assert answer.status == 200, answer.body
         return int(answer.headers["Delta-Table-Version"])
 
@@ -95,20 +91,10 @@ class SparkClient:
         return pages
 
     def changes(self, **parameters: Any) -> Response:
-        """GET .../changes. Page parameters are appended as they are, not URL-encoded."""
-        paging = {name: parameters.pop(name) for name in ("maxFiles", "pageToken") if name in parameters}
+        """GET .../changes."""
         query = urlencode({**parameters, "includeHistoricalMetadata": "true"})
-        query += "".join(f"&{name}={value}" for name, value in paging.items())
         answer = self.gateway.request("GET", f"{self.path}/changes?{query}", headers=self.headers())
-        return self.accepted(answer, end_wanted=self.end_stream_action or bool(paging))
-
-    def changes_pages(self, max_files: int, **parameters: Any) -> list[Response]:
-        """The page loop of the change data feed."""
-        pages = [self.changes(**parameters, maxFiles=max_files)]
-        while token := next_page_token(pages[-1]):
-            pages.append(self.changes(**parameters, maxFiles=max_files, pageToken=token))
-            same_head(pages[0], pages[-1])
-        return pages
+        return self.accepted(answer, end_wanted=self.end_stream_action)
 
     def accepted(self, answer: Answer, *, end_wanted: bool) -> Response:
         """Checks a response as the client does."""

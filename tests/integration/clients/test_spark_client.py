@@ -2,18 +2,16 @@
 
 import hashlib
 import json
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 from support import deletion_vectors, reference
-from support.gateway_process import RunningGateway, running_gateway, share
+from support.gateway_process import RunningGateway
 from support.nightly import at_night
-from support.spark_client import SparkClient, action, file_id, files, json_hint, same_head
+from support.spark_client import SparkClient, action, file_id, files, json_hint
 
 FORMATS = ["parquet", "delta"]
 
@@ -36,26 +34,6 @@ def test_a_client_that_leaves_the_choice_gets_delta_only_where_it_is_needed(
     asking = client(demo_gateway, table)
     assert asking.metadata().response_format == expected
     assert asking.query().response_format == expected
-
-
-@pytest.mark.parametrize("formats", FORMATS)
-def test_a_single_format_is_respected(local_gateway: RunningGateway, formats: str) -> None:
-    assert client(local_gateway, formats=formats).query().response_format == formats
-
-
-def test_a_table_with_deletion_vectors_is_refused_to_a_client_without_them(
-    local_gateway: RunningGateway,
-) -> None:
-    answer = local_gateway.query(
-        "demo.default.readings", capabilities="responseformat=delta;readerfeatures=columnmapping"
-    )
-    assert (answer.status, answer.json["errorCode"]) == (400, "UNSUPPORTED_OPERATION")
-    assert "deletionVectors" in answer.json["message"]
-
-
-def test_reader_features_are_compared_without_regard_to_case(local_gateway: RunningGateway) -> None:
-    capabilities = "ResponseFormat=DELTA;ReaderFeatures=DeletionVectors"
-    assert local_gateway.query("demo.default.readings", capabilities=capabilities).status == 200
 
 
 @pytest.mark.parametrize("formats", FORMATS)
@@ -104,50 +82,7 @@ def test_delta_lines_have_the_fields_that_the_client_reads(local_gateway: Runnin
     assert deletion_vectors.decode(vector) == [1, 3, 6]
 
 
-# Names
-
-
-@pytest.fixture(scope="module")
-def oddly_named(demo_tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
-    tables = {"with blank": str(demo_tables / "cities"), "with+plus": str(demo_tables / "orders")}
-    with running_gateway(tmp_path_factory.mktemp("odd-names"), [share("My Share", tables)]) as served:
-        yield served
-
-
-def test_a_plus_is_a_blank_where_no_name_has_a_plus(oddly_named: RunningGateway) -> None:
-    asking = SparkClient(oddly_named, share="My Share", table="with blank")
-    assert "+" in asking.path
-    assert len(asking.query().files) == 6
-
-
-@pytest.mark.parametrize("spelled", ["with+plus", "with%2Bplus", "With%2bPlus"])
-def test_a_literal_plus_is_found_first(oddly_named: RunningGateway, spelled: str) -> None:
-    answer = oddly_named.request("POST", f"/shares/My%20Share/schemas/default/tables/{spelled}/query", {})
-    assert answer.status == 200
-    assert answer.lines[1]["metaData"]["name"] == "orders"
-
-
 # The end of the stream
-
-
-@pytest.mark.parametrize(
-    ("body", "capability", "expected"),
-    [
-        ({}, False, False),
-        ({"limitHint": 1}, False, False),
-        ({}, True, True),
-        ({"maxFiles": 100}, False, True),
-        ({"includeRefreshToken": True}, False, True),
-    ],
-)
-def test_the_stream_ends_in_an_action_only_on_request(
-    demo_gateway: RunningGateway, body: dict[str, Any], capability: bool, expected: bool
-) -> None:
-    response = client(demo_gateway, end_stream_action=capability).query(**body)
-    assert (response.end is not None) == expected
-    if response.end is not None:
-        expirations = [line["file"]["expirationTimestamp"] for line in response.files]
-        assert response.end["minUrlExpirationTimestamp"] == min(expirations)
 
 
 def test_the_end_of_a_stream_knows_the_expiry_of_deletion_vectors(local_gateway: RunningGateway) -> None:
@@ -155,12 +90,6 @@ def test_the_end_of_a_stream_knows_the_expiry_of_deletion_vectors(local_gateway:
     assert response.end is not None
     expirations = [line["file"]["expirationTimestamp"] for line in response.files]
     assert response.end["minUrlExpirationTimestamp"] == min(expirations)
-
-
-def test_an_asynchronous_query_is_answered_at_once(local_gateway: RunningGateway) -> None:
-    assert client(local_gateway, asynchronous=True).query().files
-    answer = local_gateway.request("POST", "/shares/demo/schemas/default/tables/orders/queries/some-id", {})
-    assert (answer.status, answer.json["errorCode"]) == (404, "RESOURCE_DOES_NOT_EXIST")
 
 
 # Pages
@@ -176,103 +105,6 @@ def test_pages_together_equal_the_unpaged_answer(
     assert [file_id(line) for line in files(pages)] == [file_id(line) for line in whole.files]
     assert all(len(page.files) <= max_files for page in pages)
     assert pages[0].first_lines == whole.first_lines
-
-
-@pytest.mark.parametrize("max_files", [1, 3])
-@pytest.mark.parametrize("formats", FORMATS)
-def test_pages_of_changes_together_equal_the_unpaged_answer(
-    demo_gateway: RunningGateway, formats: str, max_files: int
-) -> None:
-    asking = client(demo_gateway, "orders", formats)
-    whole, pages = asking.changes(startingVersion=0), asking.changes_pages(max_files, startingVersion=0)
-    assert [file_id(line) for line in files(pages) if "metaData" not in line] == [
-        file_id(line) for line in whole.files if "metaData" not in line
-    ]
-
-
-def test_a_page_token_is_refused_for_another_query(local_gateway: RunningGateway) -> None:
-    first = client(local_gateway, "cities").query(maxFiles=1)
-    assert first.end is not None
-    token = first.end["nextPageToken"]
-    others = [
-        ("orders", {"maxFiles": 1, "pageToken": token}),
-        ("cities", {"maxFiles": 1, "pageToken": token, "version": 0}),
-        ("cities", {"maxFiles": 1, "pageToken": token, "predicateHints": ["region = 'a'"]}),
-        ("cities", {"maxFiles": 1, "pageToken": token[:-2]}),
-        ("cities", {"maxFiles": 1, "pageToken": token[:9] + ("A" if token[9] != "A" else "B") + token[10:]}),
-        ("cities", {"maxFiles": 1, "pageToken": "x"}),
-    ]
-    for table, body in others:
-        answer = local_gateway.query(f"demo.default.{table}", body)
-        assert (answer.status, answer.json["errorCode"]) == (400, "INVALID_PARAMETER_VALUE"), body
-
-
-# Refreshed URLs
-
-
-def append_commit(table: Path, source: Path) -> None:
-    """Commits a version that adds one file more."""
-    log = table / "_delta_log"
-    version = max(int(path.stem) for path in log.glob("*.json")) + 1
-    shutil.copy(source, table / "more.parquet")
-    add = {
-        "path": "more.parquet",
-        "partitionValues": {},
-        "size": source.stat().st_size,
-        "modificationTime": int(time.time() * 1000),
-        "dataChange": True,
-    }
-    (log / f"{version:020}.json").write_text(json.dumps({"add": add}) + "\n")
-
-
-@pytest.fixture
-def growing(demo_tables: Path, tmp_path: Path) -> Iterator[tuple[RunningGateway, Path]]:
-    """A gateway over a table that a test may commit to."""
-    table = tmp_path / "orders"
-    shutil.copytree(demo_tables / "orders", table, copy_function=shutil.copy2)
-    (tmp_path / "serve").mkdir()
-    with running_gateway(tmp_path / "serve", [share("demo", {"orders": str(table)})]) as served:
-        yield served, table
-
-
-@pytest.mark.parametrize("formats", FORMATS)
-def test_a_refreshed_answer_has_the_same_files_with_new_urls(
-    growing: tuple[RunningGateway, Path], formats: str
-) -> None:
-    gateway, table = growing
-    asking = client(gateway, "orders", formats)
-    first = asking.query(includeRefreshToken=True)
-    assert first.end is not None
-    append_commit(table, next(table.glob("*.parquet")))
-    assert asking.version() == 4
-    refreshed = asking.query(refreshToken=first.end["refreshToken"])
-    assert refreshed.version == 3
-    assert [file_id(line) for line in refreshed.files] == [file_id(line) for line in first.files]
-    assert refreshed.end is not None
-    assert refreshed.end["refreshToken"]
-    assert len(asking.query().files) == len(first.files) + 1
-
-
-def test_pages_continue_after_a_commit(growing: tuple[RunningGateway, Path]) -> None:
-    gateway, table = growing
-    asking = client(gateway)
-    whole = asking.query()
-    first = asking.query(maxFiles=1)
-    append_commit(table, next(table.glob("*.parquet")))
-    assert first.end is not None
-    second = asking.query(maxFiles=1, pageToken=first.end["nextPageToken"])
-    same_head(first, second)
-    assert [file_id(line) for line in first.files + second.files] == [file_id(line) for line in whole.files]
-
-
-@pytest.mark.parametrize(
-    "body", [{"version": 0}, {"timestamp": "2026-01-01T00:00:00Z"}, {"startingVersion": 0}]
-)
-def test_a_refresh_token_goes_with_the_latest_version_only(
-    local_gateway: RunningGateway, body: dict[str, Any]
-) -> None:
-    answer = local_gateway.query("demo.default.orders", {**body, "includeRefreshToken": True})
-    assert (answer.status, answer.json["errorCode"]) == (400, "INVALID_PARAMETER_VALUE")
 
 
 # File ids
@@ -301,13 +133,6 @@ def ids(table: Path, scheme: str) -> set[str]:
     """Hashes of the live files' paths as the log spells them."""
     hashing = hashlib.md5 if scheme == "parquet" else hashlib.sha256
     return {hashing(add["path"].encode()).hexdigest() for add in reference.replay(table).files()}
-
-
-def test_another_id_scheme_is_refused(local_gateway: RunningGateway) -> None:
-    answer = local_gateway.request(
-        "POST", "/shares/demo/schemas/default/tables/orders/query", {}, {"fileidhash": "sha1"}
-    )
-    assert (answer.status, answer.json["errorCode"]) == (400, "INVALID_PARAMETER_VALUE")
 
 
 # Structured streaming and change data

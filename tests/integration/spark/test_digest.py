@@ -1,12 +1,13 @@
 """Digests are equal for equal rows only."""
 
 import datetime as dt
-import time
-from collections.abc import Iterator
+import importlib
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
+import tools
 from pyspark.sql import functions as f
 from support.spark_session import FEW_ROWS, settings
 
@@ -146,44 +147,16 @@ def test_one_job_digests_several_frames_and_parts_of_the_first(spark: Any, in_on
 
 
 @pytest.mark.nightly
-def test_is_much_faster_than_hashing_json(spark: Any) -> None:
+def test_is_much_faster_than_hashing_json(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small form of the measurement in the performance page, with a margin for noise."""
-    few, many = wide_rows(spark, 1000), wide_rows(spark, 500_000)
+    monkeypatch.syspath_prepend(str(tools.ROOT / "bench"))
+    bench = importlib.import_module("digest")
+    few, many = (spark.range(count).selectExpr(*bench.COLUMNS) for count in (1000, 500_000))
+
+    def seconds(made: Callable[[Any], Any], rows: Any) -> float:
+        """The shorter of two runs: the first one compiles."""
+        return min(bench.seconds(lambda: made(rows)) for _ in range(2))
+
     # Planning and compiling cost as much for few rows: the difference leaves them out.
-    ours, theirs = (
-        seconds(lambda: made(many)) - seconds(lambda: made(few))  # noqa: B023 - called at once
-        for made in (digest, json_digest)
-    )
+    ours, theirs = (seconds(made, many) - seconds(made, few) for made in (digest, bench.json_digest))
     assert ours * 3 < theirs, (ours, theirs)
-
-
-def wide_rows(spark: Any, count: int) -> Any:
-    """Rows of common types: numbers, texts, dates, a struct and nulls."""
-    return spark.range(count).selectExpr(
-        "id",
-        "cast(id % 1000 as int) quantity",
-        "concat('customer-', id % 100000) customer",
-        "id * 0.25 price",
-        "cast(id % 97 as float) ratio",
-        "date_add(date'2020-01-01', cast(id % 1000 as int)) day",
-        "timestamp_micros(id * 1000003) at",
-        "cast(id % 1000000 as decimal(12, 2)) amount",
-        "if(id % 7 = 0, null, id) reference",
-        "named_struct('zone', id % 3, 'code', concat('z', id % 5)) place",
-    )
-
-
-def json_digest(rows: Any) -> Any:
-    """The common alternative: a hash of each row as JSON."""
-    hashed = rows.select(f.xxhash64(f.sha2(f.to_json(f.struct("*")), 256)).alias("h"))
-    return hashed.agg(f.bit_xor("h"), f.count("h")).collect()
-
-
-def seconds(work: Any) -> float:
-    """The shorter of two runs: the first one compiles."""
-    times = []
-    for _ in range(2):
-        started = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - started)
-    return min(times)

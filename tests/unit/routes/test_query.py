@@ -258,13 +258,6 @@ async def test_the_last_line_is_there_on_request(
     assert ("includeendstreamaction=true" in said) is announced
 
 
-@pytest.mark.parametrize("scheme", ["parquet", "Delta"])
-async def test_the_id_scheme_is_echoed(client: Client, scheme: str) -> None:
-    response, lines = await query(client, {}, headers={"fileidhash": scheme})
-    assert response.headers["fileidhash"] == scheme.lower()
-    assert {len(identity) for identity in ids(lines)} == {32 if scheme == "parquet" else 64}
-
-
 async def test_an_asynchronous_query_is_answered_at_once(client: Client) -> None:
     headers = {"delta-sharing-capabilities": "responseformat=parquet;asyncquery=true"}
     response, lines = await query(client, {"idempotencyKey": "k"}, headers=headers)
