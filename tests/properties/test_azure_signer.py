@@ -143,12 +143,3 @@ def test_a_url_ends_before_its_delegation_key_and_its_session() -> None:
         ACCOUNT, CONTAINER, delegation_key=key, credentials_expire_ms=near + 300_000
     )
     assert sooner.sign("a", now_ms=near, lifetime_seconds=3600)[1] <= near + 300_000
-
-
-@pytest.mark.parametrize("kind", ["account_key", "delegation_key"])
-def test_repr_shows_no_secret(kind: str) -> None:
-    delegation = native().DelegationKey(**DELEGATION)
-    options = {kind: ACCOUNT_KEY if kind == "account_key" else delegation}
-    for shown in (repr(native().Signer.azure(ACCOUNT, CONTAINER, **options)), repr(delegation)):
-        assert ACCOUNT_KEY not in shown
-        assert DELEGATION["value"] not in shown

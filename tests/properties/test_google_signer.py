@@ -99,13 +99,3 @@ def test_a_url_by_an_hmac_key_is_verified_from_the_url_alone(
         verify(request, Keys({ACCESS_ID: SECRET}, {}), now=end + timedelta(seconds=1))
     with pytest.raises(SignatureRefused, match="SignatureDoesNotMatch"):
         verify(request, Keys({ACCESS_ID: "another"}, {}), now=NOW)
-
-
-def test_repr_shows_no_secret(account: rsa.RSAPrivateKey) -> None:
-    key = pem(account)
-    for signer in (
-        native().Signer.gcs(BUCKET, access_id=ACCESS_ID, secret=SECRET),
-        native().Signer.gcs(BUCKET, email=EMAIL, private_key=key),
-    ):
-        assert SECRET not in repr(signer)
-        assert key.splitlines()[1] not in repr(signer)

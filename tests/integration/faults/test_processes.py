@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
 import time
 from contextlib import closing
@@ -17,7 +15,6 @@ from support.file_answers import Broken, Files, query
 from support.gateway_process import PREFIX, TOKEN, running_gateway, share, table_path
 from support.nightly import at_night
 from support.process_resources import open_files, open_sockets, resident
-from support.processes import children
 from support.waiting import everywhere, until, wait_until
 from tables.large_logs import make_log
 
@@ -61,33 +58,6 @@ def whole_or_broken(answers, expected: Files) -> int:
     for answer in answers:
         assert isinstance(answer, Broken) or answer.files == expected, answer
     return sum(not isinstance(answer, Broken) for answer in answers)
-
-
-@pytest.mark.nightly
-async def test_a_worker_killed_during_streams_breaks_only_its_own(table, tmp_path):
-    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0}, workers=2) as gateway:
-        # Throttled, so that all of them are still streaming.
-        with running(gateway.port) as proxy:
-            proxy.fault = Fault(bytes_per_second=5_000_000)
-            await until(lambda: listeners(gateway.port) == 2)
-            streams = asyncio.ensure_future(storm(proxy.endpoint, 12))
-            await until(lambda: proxy.answered == 12)
-            os.kill(children(gateway.process.pid)[0], signal.SIGKILL)
-            answers = await streams
-        whole = whole_or_broken(answers, table[1])
-        assert 0 < whole < 12
-        assert whole_or_broken(await storm(f"http://127.0.0.1:{gateway.port}", 6), table[1]) == 6
-
-
-async def test_streams_end_whole_when_the_server_is_stopped_during_them(table, tmp_path):
-    with running_gateway(tmp_path, shares(table), {"drainDelaySeconds": 0.2, "drainSeconds": 60}) as gateway:
-        with running(gateway.port) as proxy:
-            proxy.fault = Fault(bytes_per_second=5_000_000)
-            streams = asyncio.ensure_future(storm(proxy.endpoint, 6))
-            await until(lambda: proxy.answered == 6)
-            gateway.process.terminate()
-            assert whole_or_broken(await streams, table[1]) == 6
-        assert await asyncio.to_thread(gateway.process.wait, 30) == 0
 
 
 async def test_revoking_ends_the_streams_of_all_workers(table, tmp_path):
@@ -158,21 +128,6 @@ def test_the_last_bytes_reach_a_slow_reader_before_a_server_ends(table, tmp_path
                     time.sleep(0.02)
         assert len(received) == len(answer)
         assert received.endswith(end)
-
-
-@pytest.mark.alone
-async def test_a_drain_ends_at_its_limit_and_no_cut_stream_looks_whole(table, tmp_path):
-    section = {"drainDelaySeconds": 0, "drainSeconds": 1}
-    with running_gateway(tmp_path, shares(table), section) as gateway, running(gateway.port) as proxy:
-        proxy.fault = Fault(bytes_per_second=1_000_000)
-        streams = asyncio.ensure_future(storm(proxy.endpoint, 4))
-        await until(lambda: proxy.answered == 4)
-        started = time.monotonic()
-        gateway.process.terminate()
-        await asyncio.to_thread(gateway.process.wait, 30)
-        assert time.monotonic() - started < 10
-        proxy.fault = Fault()
-        assert whole_or_broken(await streams, table[1]) == 0
 
 
 CLIENT_FAULTS = {

@@ -22,7 +22,6 @@ from gateway.config.oidc import Issuer
 from gateway.oidc import issuer_keys, provider_requests, token_verifier
 from gateway.oidc.identity_token import SigningKeys
 from gateway.oidc.issuer_keys import IssuerKeys
-from gateway.outgoing import PublicResolver
 from gateway.state import GatewayState
 from gateway.telemetry.audit import AuditLog
 from gateway.telemetry.metrics import Metrics
@@ -221,17 +220,6 @@ def state_of(text: str, previous: GatewayState, clock: Clock) -> GatewayState:
     return replace(GatewayState.of(config, now_ms=clock, previous=previous))
 
 
-async def test_keys_are_rotated_and_the_tokens_of_old_ones_end(
-    client: Client, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(issuer_keys, "RETRY_SECONDS", 0.0)
-    old = signed(provider.claims(NOW))
-    assert await shares(client, old) == ["sales"]
-    provider.keys = [public_jwk("ES256", "k2")]
-    assert await shares(client, signed(provider.claims(NOW), algorithm="ES256", name="k2")) == ["sales"]
-    await refused(client, old)
-
-
 async def test_a_token_of_a_withdrawn_key_ends_while_no_other_token_comes(
     client: Client, provider: IdentityProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,16 +233,6 @@ async def test_a_token_of_a_withdrawn_key_ends_while_no_other_token_comes(
     async with asyncio.timeout(20):
         while (await client.get(f"{PREFIX}/shares", headers=headers)).status != 401:
             await asyncio.sleep(0.01)
-
-
-async def test_unknown_keys_cause_one_request_in_thirty_seconds(
-    client: Client, provider: IdentityProvider
-) -> None:
-    assert await shares(client, signed(provider.claims(NOW))) == ["sales"]
-    fetched = len(provider.requests)
-    tokens = [signed(provider.claims(NOW), header={"kid": f"unknown-{number}"}) for number in range(50)]
-    await asyncio.gather(*(refused(client, token) for token in tokens))
-    assert len(provider.requests) == fetched
 
 
 async def test_simultaneous_requests_share_one_fetch(client: Client, provider: IdentityProvider) -> None:
@@ -319,11 +297,6 @@ async def test_keys_may_be_a_file(provider: IdentityProvider, clock: Clock, tmp_
         assert provider.requests == []
     finally:
         await client.close()
-
-
-async def test_names_with_private_addresses_are_not_fetched() -> None:
-    with pytest.raises(OSError, match="private address"):
-        await PublicResolver().resolve("localhost", 443)
 
 
 async def test_the_proxy_of_the_environment_may_have_a_private_address(

@@ -66,7 +66,7 @@ async def test_a_document_cannot_send_the_server_to_an_inner_address(url: str) -
             await session.get(url)
 
 
-@pytest.mark.parametrize("host", ["2130706433", "127.1", "127.0.0.1"])
+@pytest.mark.parametrize("host", ["2130706433", "127.1", "127.0.0.1", "localhost"])
 async def test_a_name_of_an_inner_address_is_not_resolved(host: str) -> None:
     with pytest.raises(OSError, match="private address"):
         await PublicResolver().resolve(host, 443)

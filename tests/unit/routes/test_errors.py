@@ -90,14 +90,6 @@ EVERY_ROUTE = [QUERY, METADATA, VERSION, f"{CHANGES}?startingVersion=0", "querie
 
 
 @pytest.mark.parametrize("route", EVERY_ROUTE)
-async def test_no_token(client: Client, route: str) -> None:
-    method = "POST" if route.startswith("quer") else "GET"
-    refused = await client.request(method, f"{TABLE}/whole/{route}")
-    await expect(refused, (401, "UNAUTHENTICATED"))
-    assert refused.headers["WWW-Authenticate"] == 'Bearer realm="delta-sharing"'
-
-
-@pytest.mark.parametrize("route", EVERY_ROUTE)
 async def test_not_granted_and_unknown_are_one_answer(client: Client, route: str) -> None:
     method = "POST" if route.startswith("quer") else "GET"
     answers = []
@@ -110,22 +102,6 @@ async def test_not_granted_and_unknown_are_one_answer(client: Client, route: str
         refused = await client.request(method, path, headers=bearer(name))
         answers.append(await expect(refused, MISSING))
     assert len(set(answers)) == 1
-
-
-@pytest.mark.parametrize(
-    ("method", "route", "allow"),
-    [
-        ("GET", QUERY, "POST"),
-        ("POST", METADATA, "GET, HEAD"),
-        ("PUT", VERSION, "GET, HEAD"),
-        ("DELETE", CHANGES, "GET, HEAD"),
-        ("GET", "queries/1", "POST"),
-    ],
-)
-async def test_a_wrong_method(client: Client, method: str, route: str, allow: str) -> None:
-    refused = await client.request(method, f"{TABLE}/whole/{route}", headers=bearer())
-    await expect(refused, (405, "UNSUPPORTED_OPERATION"))
-    assert refused.headers["Allow"] == allow
 
 
 @pytest.mark.parametrize("body", [b"no json", b"[]", b'{"version": "x"}', b'{"a":' * 200 + b"1" + b"}" * 200])
@@ -448,24 +424,11 @@ async def test_a_hint_never_fails_a_request(client: Client, hints: dict[str, Any
     assert answered.headers["delta-sharing-hint-status"].startswith("ignored")
 
 
-@pytest.mark.parametrize("table", ["absent", "empty"])
-@pytest.mark.parametrize("route", [QUERY, METADATA, VERSION, f"{CHANGES}?startingVersion=0"])
-async def test_a_table_without_a_log(client: Client, table: str, route: str) -> None:
-    await expect(await ask(client, route, table), MISSING)
-
-
 @pytest.mark.parametrize("table", ["corrupt", "no_schema"])
 @pytest.mark.parametrize("route", [QUERY, METADATA])
 async def test_a_corrupt_log_names_a_request_to_quote(client: Client, table: str, route: str) -> None:
     message = await expect(await ask(client, route, table), (500, "INTERNAL_ERROR"))
     assert "quote request id" in message
-
-
-@pytest.mark.parametrize("route", [QUERY, METADATA, VERSION, f"{CHANGES}?startingVersion=0"])
-async def test_a_storage_that_is_unreachable(client: Client, route: str) -> None:
-    refused = await ask(client, route, "down")
-    await expect(refused, (503, "TEMPORARILY_UNAVAILABLE"))
-    assert int(refused.headers["Retry-After"]) > 0
 
 
 async def test_one_broken_table_leaves_the_others_alone(client: Client) -> None:

@@ -15,7 +15,7 @@ from support.history_table import CAPABLE, TABLE, Client, changes, commit, end, 
 from gateway import _native
 from gateway.authentication.credential_table import token_hash
 from gateway.catalog.grants import Rule
-from gateway.cli import check, explain
+from gateway.cli import check
 from gateway.config import Config, ConfigError, loads
 from gateway.state import GatewayState
 from gateway.tables import rules
@@ -398,27 +398,6 @@ def test_parsed_rules_are_bounded_in_bytes_and_kept_for_20_000_recipients() -> N
     kept = small.rule(rule(999, 50))
     assert small.rule(rule(999, 50)) is kept
     assert small.rule(rule(998, 50)) is not kept
-
-
-def test_explain_shows_the_table_as_a_recipient_reads_it(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import argparse  # noqa: PLC0415 - for this test alone
-
-    file = tmp_path / "share.yaml"
-    file.write_text(f"version: 1\n{text_of(root)}")
-    parser = argparse.ArgumentParser()
-    explain.add_arguments(parser)
-    given = ["s.d.t", "-c", str(file), "--predicate", "x > 6"]
-    shown: dict[str, Any] = {}
-    for extra in ([], ["--recipient", "Alice"]):
-        assert explain.run(parser.parse_args([*given, *extra])) == 0
-        shown[bool(extra)] = capsys.readouterr().out
-    assert "files where (`p` = 'part-1')" in shown[True]
-    assert "part-0" in shown[False]
-    assert "part-0" not in shown[True]
-    with pytest.raises(OSError, match="no recipient 'nobody'"):
-        explain.run(parser.parse_args([*given, "--recipient", "nobody"]))
 
 
 async def test_a_table_with_directory_access_only_is_not_offered_by_a_rule(root: Path) -> None:

@@ -1039,18 +1039,6 @@ async def test_a_key_without_effect_is_taken(live: Live, key: str) -> None:
     assert (await live.query())[0] == 200
 
 
-async def test_a_recipient_over_its_limit_gets_no_full_burst_by_a_reload(
-    tmp_path: Path, tables: Path
-) -> None:
-    settings = base(tables)
-    put(settings, RECIPIENT, {"requestsPerSecond": 0.01, "burstRequests": 3, "queueSeconds": 0})
-    async with running_process(tmp_path / "gateway.yaml", settings) as live:
-        assert [await live.status() for _ in range(4)] == [200, 200, 200, 429]
-        for number in range(3):
-            assert await live.change("preSignedUrlTimeoutSeconds", 1000 + number) is None
-            assert await live.status() == 429
-
-
 IN_PROCESSES = {
     "gateway.limits.idleConnectionSeconds": "test_idle_connections_end_after_the_reloaded_timeout",
     "gateway.database.password": "test_a_reloaded_password_is_that_of_the_next_connection",

@@ -78,16 +78,6 @@ def test_an_added_recipient_is_enough_to_serve(gateway):
         assert gateway.shares(token) == (200, ["logs"])
 
 
-def test_a_profile_is_never_written_over_and_the_recipient_is_then_not_made(gateway):
-    existing = gateway.directory / "bob.share"
-    existing.write_text("precious")
-    refused = gateway.command("add", "bob", "--profile", str(existing))
-    assert refused.returncode == 1
-    assert existing.read_text() == "precious"
-    assert gateway.command("list").stdout == ""
-    assert "is in the configuration file" in gateway.command("add", "Alice").stderr
-
-
 def test_networks_keep_a_recipient_out_and_trusted_proxies_are_believed(tmp_path):
     gateway = Gateway(tmp_path, trustedProxies=["127.0.0.1"])
     gateway.settings["gateway"]["recipients"][0]["networks"] = ["192.0.2.0/24"]
@@ -361,24 +351,6 @@ def test_a_server_without_standard_streams_writes_its_log_into_no_other_file(gat
         assert process.wait(30) == 0
 
 
-def test_a_hang_up_during_the_start_ends_nothing():
-    code = """
-import os, signal, sys
-from gateway import __main__
-from gateway.server import start
-
-def started(path, *, workers):
-    os.kill(os.getpid(), signal.SIGHUP)
-    print("went on")
-    sys.exit()
-
-start.started = started
-sys.exit(__main__.main(["serve", "-c", "gateway.yaml"]))
-"""
-    output = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
-    assert output.stdout == b"went on\n"
-
-
 def test_an_interruption_during_the_first_imports_ends_without_a_word():
     code = """
 import sys
@@ -457,12 +429,6 @@ sys.exit(__main__.main([]))
         )
     assert ended.returncode == 1
     assert ended.stderr.endswith(b"RuntimeError: a defect\n")
-
-
-def test_a_server_does_not_import_libraries_of_other_commands():
-    code = "import sys, gateway.__main__; print(*{'polars', 'pyspark', 'pandas', 'pyarrow'} & {*sys.modules})"
-    output = subprocess.run([sys.executable, "-c", code], check=True, cwd=PACKAGE, capture_output=True)
-    assert not output.stdout.split()
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such limit")

@@ -37,6 +37,16 @@ def test_the_machine_knows_its_mounts():
     assert "/proc" in mount_points()
 
 
-def test_locations_that_fail_together_have_one_name():
-    names = [name_of(Location.parse(text)) for text in ("s3://b/x", "s3a://b/y", "/proc/a", "/proc/b")]
-    assert names == ["s3://b", "s3://b", "file:///proc", "file:///proc"]
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [
+        ("s3://bucket/t", "s3://bucket"),
+        ("s3a://bucket/u", "s3://bucket"),
+        ("gs://bucket/t", "gs://bucket"),
+        ("abfss://one@acct.dfs.core.windows.net/t", "https://acct.blob.core.windows.net"),
+        ("wasbs://two@acct.blob.core.windows.net/t", "https://acct.blob.core.windows.net"),
+        ("/proc/a", "file:///proc"),
+    ],
+)
+def test_locations_that_fail_together_have_one_name(location, name):
+    assert name_of(Location.parse(location)) == name

@@ -15,6 +15,8 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from support.google_identity import account_key
 from support.native import native
 from support.scripted_server import listening
 
@@ -41,14 +43,18 @@ def test_no_repr_shows_a_secret() -> None:
     azure.replace_account_key(ACCOUNT_KEY)
     gcs = native().Storage.gcs("bucket")
     gcs.replace_bearer_token(TOKEN)
+    private_key = account_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    s3 = {"access_key_id": "AKIA-ID", "secret_access_key": "of s3", "session_token": "to+ken"}
     signers = [
+        native().Signer.s3("bucket", region="r", **s3),
         native().Signer.azure("account1", "container-1", account_key=ACCOUNT_KEY),
         native().Signer.azure("account1", "container-1", delegation_key=delegation_key()),
         native().Signer.gcs("bucket", access_id="GOOG1EID", secret="a secret"),
         native().Signer.gcs("bucket", email="a@b", access_token=TOKEN),
+        native().Signer.gcs("bucket", email="a@b", private_key=private_key),
     ]
     shown = repr([azure, gcs, delegation_key(), *signers])
-    for secret in (ACCOUNT_KEY, TOKEN, "GOOG1EID", "a secret"):
+    for secret in (ACCOUNT_KEY, TOKEN, "GOOG1EID", "a secret", private_key.splitlines()[1], *s3.values()):
         assert secret not in shown
 
 

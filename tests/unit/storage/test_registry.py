@@ -35,7 +35,7 @@ from gateway.storage.calls import Caller
 from gateway.storage.credentials import CredentialsFailed, CredentialsUnavailable
 from gateway.storage.gcs.credentials import GcsCredentials
 from gateway.storage.refreshing_credentials import FILE_SECONDS
-from gateway.storage.registry import Storages, name_of
+from gateway.storage.registry import Storages
 from gateway.tables import signers as table_signers
 from gateway.tables.open_table import OpenTable
 from gateway.tables.registry import ServedTables
@@ -267,19 +267,6 @@ def test_buckets_and_containers_share_the_credentials_of_their_identity() -> Non
     assert keys(none, "s3://one/t") is keys(none, "s3://two/t")
     assert keys(none, "s3://one/t") is not keys(none, "s3://role/t")
     assert keys(none, "gs://one/t") is not keys(none, "s3://one/t")
-
-
-@pytest.mark.parametrize(
-    ("location", "name"),
-    [
-        ("s3a://bucket/t", "s3://bucket"),
-        ("gs://bucket/t", "gs://bucket"),
-        (f"{CONTAINERS[0]}/t", "https://acct.blob.core.windows.net"),
-        ("wasbs://two@acct.blob.core.windows.net/t", "https://acct.blob.core.windows.net"),
-    ],
-)
-def test_locations_that_fail_together_have_one_name(location: str, name: str) -> None:
-    assert name_of(Location.parse(location)) == name
 
 
 def test_the_hosts_and_the_partitions_of_regions_are_those_of_botocore() -> None:
