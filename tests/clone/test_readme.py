@@ -88,7 +88,7 @@ ELSEWHERE = {
     ),
     "delta-gateway init": (
         "shares a directory of this machine",
-        "test_a_local_table_is_shared",
+        "test_directories_with_blanks_and_other_letters_are_shared",
     ),
     "delta-gateway doctor": (
         "needs the profile of a recipient",

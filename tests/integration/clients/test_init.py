@@ -47,13 +47,6 @@ def table_of(printed: str) -> tuple[Path, str]:
     return Path(profile), table
 
 
-def test_a_local_table_is_shared(demo_tables: Path, official_client: OfficialClient, tmp_path: Path) -> None:
-    with initialized(tmp_path, demo_tables / "orders", "--share", "sales") as printed:
-        profile, table = table_of(printed)
-        assert table == "sales.default.orders"
-        assert official_client.rows(profile, table, COLUMNS) == in_any_order(ORDERS)
-
-
 def test_a_wrong_region_is_named_with_the_option_that_sets_it(versitygw: VersityGw, tmp_path: Path) -> None:
     ended = init_of_an_empty_bucket(
         versitygw, tmp_path, "s3://init-empty/", versitygw.secret_access_key, "mars-north-1"

@@ -323,21 +323,6 @@ def test_a_password_is_in_no_output(postgresql, tmp_path):
             assert "Traceback" not in ended.stderr, ended.stderr
 
 
-def test_a_full_disk_refuses_a_change_and_the_server_goes_on(tmp_path):
-    """The file system of the database has no room: a quota of SQLite, which fails as a full disk does."""
-    gateway = Gateway(tmp_path, recipientsDatabase="recipients.db")
-    with gateway.running():
-        token = added(gateway)
-        gateway.until(lambda: gateway.shares(token)[0] == 200)
-        with RecipientDatabase(DatabasePlace(tmp_path / "recipients.db"), now_ms=epoch_ms) as database:
-            database.database.driver.execute("PRAGMA max_page_count = 1")
-            with pytest.raises(OSError, match="full"):
-                database.add("carol", comment="x" * 100_000)
-        assert gateway.shares(token)[0] == 200
-        assert gateway.command("revoke", "bob").returncode == 0
-        gateway.until(lambda: gateway.shares(token)[0] == 401)
-
-
 @pytest.mark.nightly
 def test_a_full_disk_of_postgresql_refuses_changes_and_the_server_goes_on(tmp_path):
     """A real file system without room. Until there is some, nothing is changed and nobody loses access."""
