@@ -1,7 +1,5 @@
 """The limits that figures of the gateway must keep, as data, and what a run found for each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

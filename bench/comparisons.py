@@ -3,8 +3,6 @@
 Each peer runs in turns with the gateway. Its files are compared as far as it names them.
 """
 
-from __future__ import annotations
-
 import socket
 import statistics
 import sys

@@ -10,8 +10,6 @@ while it reads takes a core, and the time of an answer would be its own. A longe
 piece.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import mmap

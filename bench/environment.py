@@ -1,7 +1,5 @@
 """The means of a run that its scenarios share: tables, the store, and how often each is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

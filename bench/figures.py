@@ -4,8 +4,6 @@ Values are in base units (seconds, bytes). A run keeps them as JSON; bars, the r
 performance page look them up.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

@@ -9,8 +9,6 @@ server whose database has one recipient and no table, in interleaved rounds. `ch
 change to the first answer by it of the last worker of two replicas, while other clients query both.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime as dt
 import http.client

@@ -1,7 +1,5 @@
 """Fills a database of the gateway with recipients and shares, as one transaction."""
 
-from __future__ import annotations
-
 import secrets
 from contextlib import closing
 from typing import Any

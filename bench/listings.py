@@ -4,8 +4,6 @@ A cold answer is the first one of a new process, a hot one comes later from the 
 caches hold then.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import tempfile

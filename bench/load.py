@@ -7,8 +7,6 @@ Every answer must have status 200, the expected table version in its header, and
 files. Bodies are kept while the clock runs and checked afterwards. Prints the requests per second.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

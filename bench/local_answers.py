@@ -3,8 +3,6 @@
 They separate the work of the gateway from that of a store. Files of every answer are checked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import statistics

@@ -1,7 +1,5 @@
 """The figures of a run as tables of Markdown, for the results of the performance page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from bars import Row, rows

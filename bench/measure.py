@@ -5,8 +5,6 @@ mapped files, which the kernel can drop, are counted apart. Two things are compa
 (A B A B ..) and reported as the median of the ratios, because the speed of a shared machine drifts.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -6,8 +6,6 @@ In: docs/performance.md. Out: docs/images/profile.svg, a file that follows the r
 A test compares the file with the page.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

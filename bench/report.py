@@ -1,7 +1,5 @@
 """The figures of a run as one HTML page: missed bars, each setting with plots over files, and the machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from bars import Row, rows

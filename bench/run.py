@@ -8,8 +8,6 @@ First the default configuration with the log in an object store, then the settin
 see `scenarios.py`. Figures hold for one machine at one time. Ratios are medians over interleaved rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime as dt
 import shlex

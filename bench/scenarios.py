@@ -5,8 +5,6 @@ staleness, and the caches of the default configuration. `ON_DISK` adds `gateway.
 the settings that separate the gateway from a store: a local log, and the cache off or filled before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The servers of a run as processes: the gateway as a user starts it, and peers."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -3,8 +3,6 @@
 The bare handler returns the bytes that the gateway returned. Subjects are measured in interleaved rounds.
 """
 
-from __future__ import annotations
-
 import http.client
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -9,8 +9,6 @@ which `memory_before_mb` was there before; and the CPU of the stand-in, which ta
 where there are few.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -1,7 +1,5 @@
 """What one client's load does to others: small requests beside full listings, and memory of slow readers."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import statistics

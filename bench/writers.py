@@ -7,8 +7,6 @@ What matters to a reader is theirs: rows of a row group and of a page, codec, pa
 and the order of the files.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -19,8 +19,6 @@ last commit, and two builds are equal byte for byte. Tools come from uv.lock, in
 the chart. DEBEMAIL is the address of who maintains the Debian package.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import hashlib

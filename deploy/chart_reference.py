@@ -3,8 +3,6 @@
 A value is described by the comment `# -- TEXT` above it. Needs PyYAML.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

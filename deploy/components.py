@@ -4,8 +4,6 @@ In: uv.lock, Cargo.lock and the metadata of the packages. Out: one CycloneDX doc
 equal for equal locks, the packages whose licence is not allowed, and the texts that a wheel has to contain.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re

@@ -4,8 +4,6 @@ In: a wheel and requirements with hashes. Out: the files of all wheels, without 
 the machine that unpacked them. pip downloads, so its configuration (an index, a proxy, certificates) counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

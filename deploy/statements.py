@@ -5,8 +5,6 @@
 In: the files of the checkout. Out: sentences about what is wrong. A release is refused while there are any.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

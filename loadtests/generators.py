@@ -4,8 +4,6 @@ Locust runs all users of a process in one loop, so a user who checks a million l
 one who waits for a single line. Users with small answers therefore run in a separate process.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import shutil

@@ -7,8 +7,6 @@ Its interpreter is Debian's. SOURCE_DATE_EPOCH is the time of all files. DEBEMAI
 maintainer, as for Debian's tools. Needs Debian 12 with dpkg-deb.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

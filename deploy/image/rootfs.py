@@ -10,8 +10,6 @@ Needs Debian 12 with apt-get, dpkg-deb and strip, and CAP_SYS_CHROOT: modules ar
 that runs them. Only the standard library and pip are used here.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

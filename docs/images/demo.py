@@ -6,8 +6,6 @@ Runs `delta-gateway demo --once` for its rows, and `delta-gateway demo` for its 
 session again from what the commands print.
 """
 
-from __future__ import annotations
-
 import os
 import pty
 import subprocess

@@ -1,7 +1,5 @@
 """Fixtures of the tests of deployments: the root file system of the image and the Debian package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The alert rules of the package, by Prometheus's own tool: their syntax, and when each one fires."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Helm chart: what it renders for which values, by the schemas of Kubernetes and of the gateway."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

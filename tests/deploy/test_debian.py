@@ -1,7 +1,5 @@
 """The Debian package on a disposable machine: it installs, starts, reloads, stops and leaves nothing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

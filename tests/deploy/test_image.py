@@ -1,7 +1,5 @@
 """The container image: its Dockerfile, and its root file system run as the image would run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

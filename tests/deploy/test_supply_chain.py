@@ -1,7 +1,5 @@
 """The parts of a release: bill of materials, licences, equal builds, and the workflow that makes them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

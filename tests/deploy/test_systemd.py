@@ -1,7 +1,5 @@
 """The unit of systemd: its syntax, its sandbox and its agreement with the server."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Drawn headers, claims and texts of tokens against an independent reading of the rules, over HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

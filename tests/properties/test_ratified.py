@@ -1,7 +1,5 @@
 """Tables that a catalog manages against a naive replayer: answers are of ratified versions, or errors."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress

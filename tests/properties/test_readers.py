@@ -1,7 +1,5 @@
 """Who may read a share, and what a revocation leaves, compared with what requests get."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from hypothesis import given

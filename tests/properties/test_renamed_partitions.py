@@ -4,8 +4,6 @@ The honest twin knows columns by their identity. A rule means the column that ha
 version, and shows of every version the files with the value in that column, or nothing at all.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

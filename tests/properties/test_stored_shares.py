@@ -1,7 +1,5 @@
 """What is exported is what is applied: shares through YAML, plans and the database."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Artefacts of a release, made once for their sources in the cache of `tests/run.py`."""
 
-from __future__ import annotations
-
 import os
 import platform
 import sys

@@ -1,7 +1,5 @@
 """Commands of `delta-gateway` in the process of the tests or a fork, which need no second import."""
 
-from __future__ import annotations
-
 import io
 import logging
 import subprocess

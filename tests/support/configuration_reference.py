@@ -6,8 +6,6 @@ the `Attributes` section of its class.
 rewrites the tables in the page; a test compares the page with the code.
 """
 
-from __future__ import annotations
-
 import collections.abc
 import dataclasses
 import re

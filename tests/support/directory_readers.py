@@ -3,8 +3,6 @@
 Each returns the rows of the latest version. None gets a key of the test's environment.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

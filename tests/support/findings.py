@@ -1,7 +1,5 @@
 """Findings of the doctor in tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gateway.doctor.findings import Finding

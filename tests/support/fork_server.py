@@ -3,8 +3,6 @@
 python -P tests/support/fork_server.py DESCRIPTOR    forks for each message of a socket, until that is closed
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

@@ -1,7 +1,5 @@
 """A gateway inside of the test's process: configurations, tokens, and clients on a real socket."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

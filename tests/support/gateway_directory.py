@@ -1,7 +1,5 @@
 """A gateway in a directory with a configuration file, commands and server processes."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """An identity provider of the tests: discovery, keys and signed tokens with any header and claims."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from base64 import urlsafe_b64encode

@@ -4,8 +4,6 @@ The Dockerfile's user, variables, entry point, command and health check are read
 has no network but loopback, a read-only root, and as writable directories the volumes and /tmp.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

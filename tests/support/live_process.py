@@ -1,7 +1,5 @@
 """A server process inside of the test, over a configuration file that tests change."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager

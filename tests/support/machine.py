@@ -4,8 +4,6 @@ Changes of the overlay are in memory and end with the machine. Its only network 
 service of this machine, and it cannot change the kernel's settings.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Cases that the part `nightly` of the test command adds to those of each run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The OpenID provider of the tests as a process."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Resources of a gateway's process: memory, open files, sockets."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Processes of the package under test and of other servers: how they start, and when they listen."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -4,8 +4,6 @@ The catalog is the source of truth: `history` has the content of each ratified v
 as a staged file or inline, and published later, in order (PROTOCOL, section Catalog-managed tables).
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import uuid

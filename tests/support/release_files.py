@@ -6,8 +6,6 @@ They are in `tests/integration/compatibility/VERSION` and are never changed afte
 by the commands and by requests to a running server.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

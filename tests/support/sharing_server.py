@@ -3,8 +3,6 @@
 Answers are prepared by path; a test replaces single ones. Requests are kept by `HttpService`.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping

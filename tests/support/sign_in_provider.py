@@ -1,7 +1,5 @@
 """An identity provider of the tests at which users sign in by code, with any ID token; and the console."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -5,8 +5,6 @@ Of `api/delta.yaml` it has `loadTable`, and beside them an endpoint of OAuth for
 DELTA_GATEWAY_UNITY_CATALOG=URL names a real server, without a sign-in, for the tests that take `any_catalog`.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Waiting for a condition by polling. The bound is generous: it only ends a test that has already failed."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

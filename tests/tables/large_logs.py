@@ -1,7 +1,5 @@
 """Large logs without data files: `bench/make_log.py`, which is a script and no package."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from types import ModuleType

@@ -1,7 +1,5 @@
 """What all unit tests have: databases in files that no power failure harms."""
 
-from __future__ import annotations
-
 import sqlite3
 from typing import Any
 

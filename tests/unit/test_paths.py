@@ -1,7 +1,5 @@
 """Whether something is there in a file system."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

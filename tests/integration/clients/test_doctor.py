@@ -1,7 +1,5 @@
 """The doctor against the official Python client: the same profiles are accepted, by the same requests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

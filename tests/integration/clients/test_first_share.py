@@ -1,7 +1,5 @@
 """The README's first share as it is printed: file, commands, and the official client on the profile."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

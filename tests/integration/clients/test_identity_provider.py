@@ -1,7 +1,5 @@
 """The official Python client gets its tokens from an OpenID provider, and reads tables with them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field

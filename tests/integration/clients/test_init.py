@@ -1,7 +1,5 @@
 """`delta-gateway init` end to end: the share that it writes and serves, read by the official client."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Tokens of a real OAuth server with the claims that Entra ID, Okta and Kubernetes write."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

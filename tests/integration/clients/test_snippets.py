@@ -1,7 +1,5 @@
 """The commands that pages and commands print, run exactly as printed in the directory of the profile."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The official Python client gets its tokens from the gateway itself, and reads tables with them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The catalog is one of the tests, or the real server that DELTA_GATEWAY_UNITY_CATALOG names by its URL.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ present release writes its own for the run: what it will write at its tag is rea
 release is built from its tag and writes its files; DELTA_GATEWAY_UPGRADE_FROM names another commit.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """Activation links over a server of two workers: exactly one profile for each link, by a person alone."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

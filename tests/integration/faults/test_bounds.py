@@ -1,7 +1,5 @@
 """Upper bounds of a server: hot columns of all workers, memory for many queries, work past a deadline."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """Columns in `gateway.cache.directory`: shared by workers, found after a restart, not awaited by answers."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """Steps of the wall clock, forward and back, with tokens, URLs and streams in use."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Descriptors that run short: readers of files and of streams that read nothing, and open connections."""
 
-from __future__ import annotations
-
 import json
 import resource
 import socket

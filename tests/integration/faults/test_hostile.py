@@ -3,8 +3,6 @@
 `DELTA_GATEWAY_HOSTILE_REQUESTS` says how many are drawn; the long form is 100000.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import http.client

@@ -1,7 +1,5 @@
 """Keys of an identity provider are rotated, and the provider is down, while requests run all the time."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

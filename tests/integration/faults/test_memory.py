@@ -1,7 +1,5 @@
 """The memory of a gateway is bounded by `gateway.cache.memoryBytes` for any requests."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

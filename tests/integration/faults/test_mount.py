@@ -1,7 +1,5 @@
 """A mount hangs: its tables fail within the deadline, and tables of other mounts are not delayed."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import shutil

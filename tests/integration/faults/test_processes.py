@@ -1,7 +1,5 @@
 """Workers are killed and servers stopped during streams; clients disconnect and read slowly."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

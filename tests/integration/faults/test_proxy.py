@@ -1,7 +1,5 @@
 """The fault proxy injects the configured faults only, as the fault tests require."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace

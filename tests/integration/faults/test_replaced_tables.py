@@ -6,8 +6,6 @@ is recorded apart from the product. The tables are swapped by their directories,
 `DELTA_GATEWAY_WRITER_SECONDS` says for how long.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

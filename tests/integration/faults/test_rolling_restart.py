@@ -1,7 +1,5 @@
 """Two replicas behind a plain TCP balancer that restart one after the other while clients read."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

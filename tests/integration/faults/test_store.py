@@ -1,7 +1,5 @@
 """The store fails in every way: no wrong or short answer looks complete, and every request ends."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """Connections without a token: many, slow, ahead of their answers, and unread. Recipients notice nothing."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

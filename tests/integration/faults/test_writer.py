@@ -1,7 +1,5 @@
 """A writer commits, checkpoints and cleans up during paged reads: each reader gets one consistent version."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """A table that a catalog manages, with commits that delta-spark's own coordinator has staged."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

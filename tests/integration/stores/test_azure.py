@@ -1,7 +1,5 @@
 """Tables on Azure through the whole server: both kinds of signatures, every identity, and their failures."""
 
-from __future__ import annotations
-
 import ssl
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """The tests' services of Azure answer Azure's own identity library, and refuse what they refuse at Azure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`delta-gateway check` on real stores: the identity, its end, what it may do, and who mends an error."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The demo in an object store: of an emulator that it starts, or of one that runs."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

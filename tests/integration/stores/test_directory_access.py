@@ -3,8 +3,6 @@
 MinIO verifies the keys and holds the session's policy.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import closing

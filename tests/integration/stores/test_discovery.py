@@ -1,7 +1,5 @@
 """Tables that appear and vanish on each kind of store while the official client lists them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path

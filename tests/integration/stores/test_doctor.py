@@ -1,7 +1,5 @@
 """The doctor on tables in MinIO: signed URLs and temporary credentials, each verified by the store."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tables on Google Cloud Storage through the whole server: each kind of signature and of identity."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The tests' server of Google Cloud Storage accepts URLs of Google's own library, and no others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The native client reads a table from a store with TLS, and only from one whose certificate it trusts."""
 
-from __future__ import annotations
-
 import itertools
 import select
 import time

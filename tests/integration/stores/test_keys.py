@@ -1,7 +1,5 @@
 """Keys of a bucket: refused keys are reported as the provider's, and temporary keys are used."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

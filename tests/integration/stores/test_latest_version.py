@@ -3,8 +3,6 @@
 For a known table the event loop sends the two requests itself, on kept connections.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import uuid

@@ -1,7 +1,5 @@
 """A store that does not tell the truth: the answer is the whole one or an error, and never a short one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tables in stores that a Unity Catalog manages: discovered, with their latest commits staged."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager

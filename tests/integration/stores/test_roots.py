@@ -1,7 +1,5 @@
 """Logs with paths outside of their tables, as of shallow clones: only `allowedRoots` are accessible."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Any key goes through a location, a signed URL and a store unchanged."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from contextlib import closing

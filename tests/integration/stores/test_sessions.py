@@ -1,7 +1,5 @@
 """Tables on S3 by sessions: roles, profiles and instances whose keys a store with sessions verifies."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,7 +1,5 @@
 """Tables of several stores in one server: a store that is away fails its own, and identities change."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Volumes in MinIO: files are read with the vended keys alone, and nothing outside of the directory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

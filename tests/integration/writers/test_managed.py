@@ -1,7 +1,5 @@
 """A table that delta-rs wrote, whose latest commits its catalog has ratified and nobody has published."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from pathlib import Path

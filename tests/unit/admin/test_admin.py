@@ -1,7 +1,5 @@
 """The admin API through a real socket: the same operations as the command line."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import sqlite3

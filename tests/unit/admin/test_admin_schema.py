@@ -1,7 +1,5 @@
 """Schemathesis draws requests from the admin API's OpenAPI document, valid and invalid ones."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests are decoded into their types or refused; answers are encoded as before."""
 
-from __future__ import annotations
-
 import json
 import string
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The OpenAPI document describes the routes and the types of the admin API."""
 
-from __future__ import annotations
-
 import re
 
 from gateway.admin.app import OPERATIONS, route

@@ -1,7 +1,5 @@
 """Shares by the admin API, with the field names of Databricks."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

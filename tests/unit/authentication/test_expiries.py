@@ -1,7 +1,5 @@
 """The ends of tokens that are near, by the clock of the moment."""
 
-from __future__ import annotations
-
 from gateway.authentication.credential_table import Credential, Holder
 from gateway.authentication.expiries import SOON_SECONDS, Expiries
 from gateway.catalog.catalog import Recipient

@@ -1,7 +1,5 @@
 """OAuth clients and their access tokens, without a server."""
 
-from __future__ import annotations
-
 import pytest
 from support.instructions import instructions
 

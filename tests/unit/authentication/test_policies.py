@@ -1,7 +1,5 @@
 """Policies: which claims are whose."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

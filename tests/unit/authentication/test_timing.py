@@ -1,7 +1,5 @@
 """Absent and forbidden tables have one answer after the same steps in the same time."""
 
-from __future__ import annotations
-
 import random
 import socket
 import time

@@ -1,7 +1,5 @@
 """The benches: the table of scenarios, the bars and the reports, nightly the answers. No time is checked."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

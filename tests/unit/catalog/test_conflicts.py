@@ -1,7 +1,5 @@
 """The same refusals for a table of the configuration, of the database and of a search."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Discovered tables among those that a configuration lists."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`check` issues a temporary credential for each storage, and finds out what the credential lists."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """What `delta-gateway check` says of tables that a catalog manages, through its command."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The rows of `check` about storages: identities, what they may do, and advice."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

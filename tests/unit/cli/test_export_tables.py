@@ -1,7 +1,5 @@
 """`delta-gateway export --tables`: the list of shared tables that the commands on Spark take."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

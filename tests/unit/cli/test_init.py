@@ -1,7 +1,5 @@
 """`delta-gateway init`: what it finds, writes and refuses; and the terminal's questions and signals."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

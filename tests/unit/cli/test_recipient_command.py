@@ -1,7 +1,5 @@
 """`delta-gateway recipient` as a command: its files, its refusals and their order."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """`delta-gateway share`, `table`, `export` and `apply`, on a database of recipients and shares."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Errors of object stores in words for the operator."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 

@@ -1,7 +1,5 @@
 """Where the database is, and which changes of its URL need a restart."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

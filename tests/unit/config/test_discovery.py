@@ -1,7 +1,5 @@
 """Templates of discovery, where a configuration may have them, and the grants that they allow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Entries that are made from values are those that the same keys in a file make."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which URLs the server fetches, and which addresses are those of the internet."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 
 import pytest

@@ -1,7 +1,5 @@
 """Projections in the configuration: where their tables are, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

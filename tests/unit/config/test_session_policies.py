@@ -1,7 +1,5 @@
 """Session policies that are too long stop the start, a reload and the check, not the first recipient."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

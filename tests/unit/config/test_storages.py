@@ -1,7 +1,5 @@
 """The entries of `gateway.storages`: keys by the kind of the prefix, and what is malformed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Volumes of a configuration: which directories are refused, and why."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The parts of the console that need no browser: sessions, lists, and what a process remembers."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from types import SimpleNamespace

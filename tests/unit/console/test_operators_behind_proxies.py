@@ -1,7 +1,5 @@
 """The address of an operator behind a trusted proxy: the proxy is no actor, and is not locked out for all."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """Sign-in to the console by an identity provider, through real sockets, with providers of any honesty."""
 
-from __future__ import annotations
-
 import asyncio
 import html
 import logging

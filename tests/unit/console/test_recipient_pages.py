@@ -1,7 +1,5 @@
 """Pages of recipients with a real database: grants for parts, properties, and long lists."""
 
-from __future__ import annotations
-
 import asyncio
 import html
 import re

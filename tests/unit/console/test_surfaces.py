@@ -4,8 +4,6 @@ What the admin API, the console, the command line and `apply` do to a recipient,
 audit log say of it, does not depend on the surface.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """A file of an earlier schema in its place and in memory, and rows that another database takes over."""
 
-from __future__ import annotations
-
 import json
 import resource
 import shutil

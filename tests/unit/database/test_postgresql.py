@@ -1,7 +1,5 @@
 """URLs as libpq reads them, encodings, rights, and connections that a pooler hands on to others."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import socket

@@ -1,7 +1,5 @@
 """The tables of both databases: their version, and what triggers record."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import closing
 

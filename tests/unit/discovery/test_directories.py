@@ -1,7 +1,5 @@
 """Searches for tables: what they find, refuse and cannot say, and what is known after them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

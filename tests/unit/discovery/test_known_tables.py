@@ -1,7 +1,5 @@
 """What is known after searches: a short listing is no proof that tables are gone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """Searches of a Unity Catalog: what they find and leave out, and what no catalog can make shared."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Runs the doctor on a profile, and checks what no finding may have."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

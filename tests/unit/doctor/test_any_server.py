@@ -1,7 +1,5 @@
 """The doctor with a server that answers anything: it ends with findings, whatever arrives."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`delta-gateway doctor` as a command: its output and its exit code."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The doctor where no answer arrives: DNS, ports, TLS, proxies, time-outs."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The doctor with servers of several implementations, and with their refusals."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time

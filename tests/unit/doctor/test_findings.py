@@ -1,7 +1,5 @@
 """Findings have no secret, whatever a server writes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The doctor with the gateway as the server: what it answers well, and each of its refusals."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

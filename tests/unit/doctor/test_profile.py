@@ -1,7 +1,5 @@
 """Profiles of every version and type, and the mistakes in them."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

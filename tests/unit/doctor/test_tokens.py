@@ -1,7 +1,5 @@
 """Tokens of each type of profile, requested in the form of the official Python client."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 from pathlib import Path

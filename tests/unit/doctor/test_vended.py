@@ -1,7 +1,5 @@
 """Temporary credentials of a table: their answer, and the list of the log with them."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

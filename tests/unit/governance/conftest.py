@@ -1,7 +1,5 @@
 """A database of recipients, its clock, and the changes that it reports."""
 
-from __future__ import annotations
-
 import pytest
 from support.gateway_app import Clock
 

@@ -1,7 +1,5 @@
 """The database that a server opens at its start."""
 
-from __future__ import annotations
-
 import logging
 
 from gateway.catalog.stored_shares import StoredShare

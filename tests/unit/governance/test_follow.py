@@ -1,7 +1,5 @@
 """The loop by which a server follows changes."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

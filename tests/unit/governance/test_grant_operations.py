@@ -1,7 +1,5 @@
 """Grants with conditions and properties in the database: SQLite and a real PostgreSQL."""
 
-from __future__ import annotations
-
 import pytest
 
 from gateway.catalog.grants import Grant, Rule, place_text

@@ -1,7 +1,5 @@
 """Pages and counts of recipients by SQL equal those of a list of all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """Recipients in the database: tokens, grants, networks, and the history of changes."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import stat

@@ -1,7 +1,5 @@
 """Replicas know each other by their rows in a real PostgreSQL, by its clock; a file has one server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shares in the database: what may be stored, and what of it a configuration serves. On both databases."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Admission by cost: capacity is always returned, and large costs do not starve."""
 
-from __future__ import annotations
-
 import asyncio
 
 from gateway.limits.admission import Admission

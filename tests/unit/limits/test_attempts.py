@@ -1,7 +1,5 @@
 """Failed attempts are limited by client and address, and hold nobody else back."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from ipaddress import ip_address
 

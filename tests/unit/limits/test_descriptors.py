@@ -1,7 +1,5 @@
 """The readers of local files: the more there are, the less each reads at once."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from gateway.limits.descriptors import LEAST_PIECE_BYTES, MOST_PIECE_BYTES, PIECES_PART, FileReaders

@@ -1,7 +1,5 @@
 """The minimum rate at which a client may read an answer."""
 
-from __future__ import annotations
-
 from gateway.limits.drain_rate import DrainRate
 
 

@@ -1,7 +1,5 @@
 """Limits of a full server over HTTP: a client waits, or gets the time of its next attempt."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

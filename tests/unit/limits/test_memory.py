@@ -1,7 +1,5 @@
 """Admission of streams by memory: a query that does not fit waits or is refused."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager

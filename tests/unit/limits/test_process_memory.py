@@ -1,7 +1,5 @@
 """The memory of the process as the system measures it, and its release."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 import sys

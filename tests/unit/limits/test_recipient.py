@@ -1,7 +1,5 @@
 """Limits of a recipient: bounded queues, waits that clients accept, and one budget for all workers."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The parts of several replicas are a limit as a whole."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The load test's short form: every kind of user for some seconds, without a wrong answer or error."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

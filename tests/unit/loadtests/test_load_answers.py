@@ -1,7 +1,5 @@
 """The load tests reject cut, short, doubled and altered answers."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import sys

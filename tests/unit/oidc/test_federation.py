@@ -1,7 +1,5 @@
 """Recipients with tokens of an identity provider, through real sockets on both sides."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

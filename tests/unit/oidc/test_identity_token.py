@@ -1,7 +1,5 @@
 """Tokens of identity providers: what is refused, and why."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys of an issuer: where they are fetched from, when, and for how long."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace

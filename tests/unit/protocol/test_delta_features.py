@@ -1,7 +1,5 @@
 """The page's table of Delta features, against the names of the protocol and what is served."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -6,8 +6,6 @@ long, however often it is measured. Where one doubling takes more, the mean of t
 in steps, and caches that other work fills, cost a linear parser up to 2.6 times for one of them.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress

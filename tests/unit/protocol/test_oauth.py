@@ -1,7 +1,5 @@
 """Token requests as clients send them."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 
 import pytest

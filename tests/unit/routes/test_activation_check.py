@@ -1,7 +1,5 @@
 """The check of a new profile ends in time, and says nothing of what is not granted."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from types import SimpleNamespace

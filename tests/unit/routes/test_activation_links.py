@@ -1,7 +1,5 @@
 """Activation links over a real socket: a changed link, and a form that is sent twice."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

@@ -1,7 +1,5 @@
 """The OpenAPI document of the recipient protocol against the routes, real answers and drawn requests."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

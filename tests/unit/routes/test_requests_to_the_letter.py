@@ -1,7 +1,5 @@
 """Valid requests that clients rarely send: coded bodies, repeated parameters, unusual refreshes."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Temporary credentials of tables: what recipients see of directory access, and who gets which credential."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

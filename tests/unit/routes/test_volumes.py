@@ -1,7 +1,5 @@
 """Volumes of OpenSharing through a real socket: listings, single volumes and temporary credentials."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Servers whose recipients are in a database: replicas, outages, restarts, and a move to another place."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -1,7 +1,5 @@
 """Discovery in a running server: tables come and go, over reloads and in several workers."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """A process that stays above its memory limit: its readiness, its log, and its answers."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from functools import partial

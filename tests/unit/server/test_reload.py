@@ -1,7 +1,5 @@
 """Reloads of the configuration: complete or without effect."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

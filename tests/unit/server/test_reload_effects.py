@@ -1,7 +1,5 @@
 """Every key of the configuration is changed under a running server, and takes effect as its row says."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

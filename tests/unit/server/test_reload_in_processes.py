@@ -1,7 +1,5 @@
 """Effects of a reload on connections and on the shutdown, through a real process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

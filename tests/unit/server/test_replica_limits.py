@@ -1,7 +1,5 @@
 """Two replicas over a real PostgreSQL hold a recipient to one budget, and share it anew when one ends."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor

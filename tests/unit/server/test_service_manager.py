@@ -1,7 +1,5 @@
 """Reports of the server to the service manager that started it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

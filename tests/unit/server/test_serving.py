@@ -1,7 +1,5 @@
 """The server with real processes: recipients, reloads, limits, workers and drains."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

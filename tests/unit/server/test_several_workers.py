@@ -1,7 +1,5 @@
 """Several workers are one server: each accepts tokens of the others, and a second server is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

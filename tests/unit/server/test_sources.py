@@ -1,7 +1,5 @@
 """The supervisor's reading of the places where tables of stored shares are discovered."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Shares of the database in running servers, beside those of the configuration."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import sqlite3

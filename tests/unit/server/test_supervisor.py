@@ -1,7 +1,5 @@
 """Workers as real processes: one port, restarts, drains, and no process left at the end."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,7 +1,5 @@
 """TLS with certificates by files or made at start, renewed while the server runs."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import hashlib

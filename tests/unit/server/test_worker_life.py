@@ -1,7 +1,5 @@
 """Servers that end or lose a worker during answers, as real processes: what is sent, recorded and counted."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

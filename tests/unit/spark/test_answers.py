@@ -1,7 +1,5 @@
 """What verify makes of answers about another version than the one that it compares."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

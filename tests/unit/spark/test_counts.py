@@ -1,7 +1,5 @@
 """The numbers that a server states, compared with what it lists and with the rows of the table."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace

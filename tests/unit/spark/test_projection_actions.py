@@ -1,7 +1,5 @@
 """Commits of the work table put together: the published version has the same files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tracemalloc

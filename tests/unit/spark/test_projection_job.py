@@ -1,7 +1,5 @@
 """What a job decides without reading a row: when work is due, and why a projection is written anew."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

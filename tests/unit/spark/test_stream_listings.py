@@ -1,7 +1,5 @@
 """The requests of a stream: its listings, and the columns that it reads. No Spark session."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

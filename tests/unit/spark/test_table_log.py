@@ -1,7 +1,5 @@
 """A commit that cannot be read is not a commit that is gone."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

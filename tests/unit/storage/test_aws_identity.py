@@ -1,7 +1,5 @@
 """Identities of entries on AWS: roles that other credentials assume, profiles, and their refusals."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

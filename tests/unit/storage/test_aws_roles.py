@@ -1,7 +1,5 @@
 """Roles of AWS over HTTP: their credentials, when these end, and errors without the answer's text."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Identities of Azure by its own library: tokens, user delegation keys, and refusals without their text."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

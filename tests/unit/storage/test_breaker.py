@@ -1,7 +1,5 @@
 """The breaker: a failing storage is not called, is probed, and does not delay others."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

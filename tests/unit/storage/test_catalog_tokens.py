@@ -1,7 +1,5 @@
 """OAuth clients of catalogs, and the check of addresses: what is renewed, refused and never shown."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import socket

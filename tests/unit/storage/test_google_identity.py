@@ -1,7 +1,5 @@
 """Identities of Google by its own library: tokens, what signs beside them, refusals without their text."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

@@ -1,7 +1,5 @@
 """Two rules about locations agree: that of the configuration, and that of absolute paths in a log."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

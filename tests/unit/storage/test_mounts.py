@@ -1,7 +1,5 @@
 """Mounts are found in the system's list, without access to a mount that hangs."""
 
-from __future__ import annotations
-
 import pytest
 
 from gateway.config import Location

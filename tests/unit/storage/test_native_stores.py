@@ -1,7 +1,5 @@
 """The native storages and signers of Azure and Google, as Python sees them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Credentials that are renewed in time, by one thread, and used until they end."""
 
-from __future__ import annotations
-
 import threading
 import traceback
 from datetime import UTC, datetime, timedelta

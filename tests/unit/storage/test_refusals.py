@@ -1,7 +1,5 @@
 """Why a store cannot be read: each reason by a double, in the log of a server and in `check`."""
 
-from __future__ import annotations
-
 import base64
 import socket
 import ssl

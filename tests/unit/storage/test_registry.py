@@ -1,7 +1,5 @@
 """Stores of a configuration: what a reload keeps, and signers that follow the credentials."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time

@@ -1,7 +1,5 @@
 """The latest version of a local table, found on the event loop without a thread of Python."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref

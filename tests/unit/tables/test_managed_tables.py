@@ -1,7 +1,5 @@
 """Tables that a Unity Catalog manages, over HTTP: what recipients get, and what the catalog is asked."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

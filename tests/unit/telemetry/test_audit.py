@@ -1,7 +1,5 @@
 """The audit log: whole lines, off the loop, counted when they cannot be written."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Log lines are written by a thread from a queue: no request waits, and lost lines are counted."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

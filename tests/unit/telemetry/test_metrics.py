@@ -1,7 +1,5 @@
 """Metrics: stable names, sums over workers, and no gauges of dead workers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The slots of the last hour and day: bounded, added up over processes, and what they say about times."""
 
-from __future__ import annotations
-
 import pytest
 
 from gateway.telemetry.rings import (

@@ -1,7 +1,5 @@
 """The access log: a line for each request once its answer is over, and the client behind trusted proxies."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import select

@@ -1,7 +1,5 @@
 """The client's address: proxies are read from the right, as far as they are trusted."""
 
-from __future__ import annotations
-
 import tracemalloc
 from ipaddress import ip_address
 

@@ -1,7 +1,5 @@
 """Cross-origin requests: the origins that may read answers, and the answers to preflights."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any

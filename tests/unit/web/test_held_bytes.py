@@ -1,7 +1,5 @@
 """What the connections of recipients hold together."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable

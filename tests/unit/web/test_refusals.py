@@ -1,7 +1,5 @@
 """The one reason of every refused request: in the access log, the metrics, and for the recipient's page."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace

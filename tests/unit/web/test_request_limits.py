@@ -1,7 +1,5 @@
 """The limits of a running server over reloads of its configuration."""
 
-from __future__ import annotations
-
 import pytest
 
 from gateway.config import loads

@@ -1,7 +1,5 @@
 """The connections without an authenticated request."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

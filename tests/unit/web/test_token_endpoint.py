@@ -1,7 +1,5 @@
 """The token endpoint, and requests with its tokens, through real sockets."""
 
-from __future__ import annotations
-
 import json
 import logging
 from base64 import b64encode

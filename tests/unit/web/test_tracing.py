@@ -1,7 +1,5 @@
 """Traces: one span a request, the caller's child, without tokens; nothing imported when they are off."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

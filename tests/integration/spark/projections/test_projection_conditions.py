@@ -1,7 +1,5 @@
 """Conditions of projections: pure functions of the columns of one row are accepted, all else is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ Each test starts several Java processes, so all of them belong to the long form:
 `DELTA_GATEWAY_LONG_PROJECTIONS=1`.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Published files say nothing of columns that a projection does not show by the order of their rows."""
 
-from __future__ import annotations
-
 import math
 import random
 import time

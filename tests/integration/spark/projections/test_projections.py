@@ -1,7 +1,5 @@
 """Projections: equal to the rule of their source, published after the proof alone, whatever is killed."""
 
-from __future__ import annotations
-
 import argparse
 import datetime as dt
 import importlib

@@ -4,8 +4,6 @@ Two Java processes and Hadoop's client of S3: all of it belongs to the long form
 `DELTA_GATEWAY_LONG_PROJECTIONS=1`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

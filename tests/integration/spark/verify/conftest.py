@@ -1,7 +1,5 @@
 """The server of the tables that a module of tests makes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
