@@ -9,6 +9,7 @@ from sqlalchemy import insert
 from gateway.config.database import DatabasePlace
 from gateway.database.engine import Database
 from gateway.database.schema import GRANTS, RECIPIENTS, SCHEMAS, SHARES, TABLES, TOKENS
+from gateway.times import epoch_ms
 
 SHARE_COUNT = 100
 TABLE_SHARE = "stored-000"
@@ -18,8 +19,6 @@ BATCH_ROWS = 1000
 
 def fill(place: DatabasePlace, *, recipients: int, tables: int) -> None:
     """Insert recipients with a token and two grants each, and tables in a hundred shares."""
-    from gateway.times import epoch_ms  # noqa: PLC0415
-
     now_ms = epoch_ms()
     keys = [f"recipient-{number:06}" for number in range(recipients)]
     shares = [f"stored-{number:03}" for number in range(SHARE_COUNT)]

@@ -11,37 +11,31 @@ Spark's tasks, and the memory of Python and of Java at their peak. The published
 that the source was made of, or the run fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from measure import peak_mb
 from projection import declared
+from pyspark.sql import SparkSession
 from spark_source import cpu_of_tree
 
 from gateway.spark import java
 from gateway.spark.project.commit_range import CommitRange
 from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
-from gateway.spark.project.results import Options
+from gateway.spark.project.results import Options, Target
 from gateway.spark.project.rule import projected
 from gateway.spark.project.run import LOCAL_SETTINGS
 from gateway.spark.project.table_log import TableLog
 from gateway.spark.session import delta_session
 from gateway.spark.verify.digest import digest
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from gateway.spark.project.results import Target
 
 ROWS = 5
 """Rows of a file of the source."""

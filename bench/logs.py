@@ -4,21 +4,17 @@ In: a directory that keeps logs between runs, and the store. Out: tables made on
 come from `make_log.py` and from pyarrow, not from the code that is measured.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.parquet as pq
 from make_log import FIRST_DAY, MODULUS, ROWS_PER_GROUP, LogOptions, make_adds, make_log
-
-if TYPE_CHECKING:
-    from store import Store
+from store import Store
 
 SMALL = 20
 DAY_HINT = json.dumps({"predicateHints": [f"date = '{FIRST_DAY}'"]})

@@ -9,8 +9,6 @@ what every reader must find: files, bytes, and the sum of the MD5 of the live pa
 not depend on their order. The same arguments make the same log.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime as dt
 import hashlib
@@ -150,7 +148,7 @@ class Totals:
         self.digest += sign * int.from_bytes(hashlib.md5(add["path"].encode()).digest())
         self.digest %= MODULUS
 
-    def include(self, other: Totals) -> None:
+    def include(self, other: "Totals") -> None:
         """Add the files of other totals."""
         self.files += other.files
         self.size += other.size

@@ -9,8 +9,6 @@ seconds of CPU (Java, Python and what they start) of the first projections and o
 All projections are up to date after each run, and the rows of one are compared, or the bench fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -18,19 +16,15 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from projection import RULE, SOURCE, check, declared
+from pyspark.sql import SparkSession
 from spark_source import cpu_of_tree
 
-from gateway.spark.project.results import Options
+from gateway.spark.project.results import Options, Outcome, Target
 from gateway.spark.project.run import LOCAL_SETTINGS, keep
 from gateway.spark.session import delta_session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from gateway.spark.project.results import Outcome, Target
 
 ROWS = 300
 FIRST = 20

@@ -1,18 +1,13 @@
 """The processes of a server: which of them holds a connection, and the CPU of all."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 from measure import cpu_seconds
-
-if TYPE_CHECKING:
-    from servers import Server
+from servers import Server
 
 MOST_CONNECTIONS = 500
 

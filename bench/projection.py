@@ -10,8 +10,6 @@ Spark is up. After each update the digests of all rows of both sides are equal, 
 part of the figures.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -19,27 +17,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
+from pyspark.sql import SparkSession
 from spark_source import cpu_of_tree
 
 from gateway import config
 from gateway.spark.project.evaluation import rule_session
 from gateway.spark.project.job import Job
-from gateway.spark.project.results import Options
+from gateway.spark.project.results import Options, Target
 from gateway.spark.project.rule import projected
 from gateway.spark.project.run import LOCAL_SETTINGS, projections
 from gateway.spark.session import delta_session
 from gateway.spark.verify.digest import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
-
-    from gateway.spark.project.results import Target
 
 SOURCE = [
     "id",

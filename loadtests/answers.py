@@ -4,14 +4,9 @@ The sum of the ids (md5 of the path, modulo 2**128) is the digest that `bench/ma
 log; it does not depend on order and costs little enough to check a million lines while they arrive.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MODULUS = 1 << 128
 HEADER_LINES = 2
@@ -30,7 +25,7 @@ class Digest:
     files: int
     digest: int
 
-    def check(self, expected: Digest, what: str) -> None:
+    def check(self, expected: "Digest", what: str) -> None:
         """Raise WrongAnswer unless the digest is the expected one."""
         if self != expected:
             raise WrongAnswer(

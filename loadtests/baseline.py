@@ -4,19 +4,15 @@ One full listing is read without load, compared with the digest beside the log, 
 the expected files of a small query do not come from the code that answers it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
 import urllib.request
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from answers import MODULUS, Digest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TABLE = "/shares/load/schemas/logs/tables/events"
 PAGE_FILES = 5_000
@@ -64,7 +60,7 @@ class Baseline:
         path.write_text(json.dumps(asdict(self)))
 
     @staticmethod
-    def load(path: Path) -> Baseline:
+    def load(path: Path) -> "Baseline":
         values = json.loads(path.read_text())
         values["small"] = [SmallQuery(**query) for query in values["small"]]
         return Baseline(**values)

@@ -9,8 +9,6 @@ request, a process that ended by itself, a request without an audit record, or a
 once there is space again.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import csv
@@ -24,21 +22,18 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import generators
+import psutil
 from baseline import measure
 from run import CACHE, make_table, serving, write_config
 
 from gateway.demo.processes import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
-
-    import psutil
 
 QUERIES = ("small query", "page", "changes", "refresh: first", "refresh: again", "full listing")
 QUERIED = "deltaSharingQueriedTable"

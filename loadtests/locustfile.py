@@ -4,24 +4,20 @@ Every answer is checked by its lines and digest, not only by its status; a wrong
 locust. Baseline, token and shape are environment variables that `run.py`, the command to use, sets.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import random
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from answers import Digest, Reader, WrongAnswer
 from baseline import PAGE_FILES, TABLE, Baseline
 from generators import weight_of
 from locust import FastHttpUser, HttpUser, LoadTestShape, between, constant_pacing, task
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BASELINE = Baseline.load(Path(os.environ["LOADTEST_BASELINE"]))
 TOKEN = os.environ["LOADTEST_TOKEN"]

@@ -1,9 +1,9 @@
 """The report of a load test: one HTML page, failures first, with plots over time."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from gateway.report.page import Page
 from gateway.report.parts import (
@@ -20,10 +20,6 @@ from gateway.report.parts import (
 )
 from gateway.report.plots import LinePlot
 from gateway.report.units import BYTES, CORES, COUNT, PER_SECOND, PERCENT, SECONDS, Unit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 BARS = {"failures": 0, "discovery_p99_ms": 100, "memory_after_percent": 110}
 SOAK_SECONDS = 900

@@ -10,8 +10,6 @@ the gateway's memory, CPU and descriptors, and `summary.json`. The highest rate 
 `hey`, which Go installs if it is missing; the short form leaves it out.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json
@@ -24,10 +22,11 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import generators
 import psutil
@@ -37,9 +36,6 @@ from samples import Sampler
 
 import gateway
 from gateway.demo.processes import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "delta-sharing-gateway" / "loadtests"

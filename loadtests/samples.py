@@ -1,17 +1,13 @@
 """Samples of the memory, descriptors and CPU of a process and its children."""
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 import psutil
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 EVERY_SECONDS = 0.5
 

@@ -6,16 +6,11 @@ time and holds for bytes and connections from then on. HTTP is looked at only to
 given status.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PIECE_BYTES = 16 * 1024
 

@@ -1,7 +1,5 @@
 """Reads the answers of queries and rejects those that are wrong, short or broken."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -33,7 +31,7 @@ class Files:
     digest: int
 
     @staticmethod
-    def of(paths: Sequence[str], vectors: Sequence[str] = ()) -> Files:
+    def of(paths: Sequence[str], vectors: Sequence[str] = ()) -> "Files":
         """From paths in the log, and the inline deletion vectors of some."""
         return Files(len(paths), sum(number(text.encode()) for text in [*paths, *vectors]) % MODULUS)
 

@@ -3,8 +3,6 @@
 Each returns files in the same form, with the paths of the log, so that they can be compared.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -86,7 +84,7 @@ class Listed:
     records: int | None
 
     @staticmethod
-    def of(file: File) -> Listed:
+    def of(file: File) -> "Listed":
         """The same fields of a file that the gateway lists."""
         return Listed(file.size, file.modification_time_ms, (file.stats or {}).get("numRecords"))
 

@@ -1,7 +1,5 @@
 """A real PostgreSQL server, whose programs a package of PyPI carries; it has no port."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -45,14 +43,14 @@ class PostgresqlServer:
     def socket_directory(self) -> str:
         return str(self._server.get_postmaster_info().socket_dir)
 
-    def url(self, database: str, *others: PostgresqlServer) -> str:
+    def url(self, database: str, *others: "PostgresqlServer") -> str:
         """Return the URL of a database, of which `others` have a copy: the one that takes changes is used."""
         hosts = quote(",".join(server.socket_directory for server in (self, *others)), safe="")
         options = "&target_session_attrs=read-write" if others else ""
         return f"postgresql://postgres@/{database}?host={hosts}{options}"
 
     @contextmanager
-    def standby(self) -> Iterator[PostgresqlServer]:
+    def standby(self) -> Iterator["PostgresqlServer"]:
         """Run a second server within the context, which follows this one by streaming replication."""
         directory = _new_directory()
         owner = self.directory.stat()

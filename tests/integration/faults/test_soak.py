@@ -3,8 +3,6 @@
 `DELTA_GATEWAY_SOAK_SECONDS` says for how long. The long form is `loadtests/run.py --shape soak`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -42,7 +40,7 @@ class Usage:
     resident_bytes: int
     descriptors: int
 
-    def is_flat_after(self, earlier: Usage) -> bool:
+    def is_flat_after(self, earlier: "Usage") -> bool:
         """Whether this period used no more than the one before it."""
         return (
             self.resident_bytes < GROWTH * earlier.resident_bytes

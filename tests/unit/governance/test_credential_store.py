@@ -1,7 +1,5 @@
 """A running server follows the credentials of the database."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3
@@ -51,7 +49,7 @@ def config_of(place, **keys):
 class FollowedStore:
     """The credentials of a database as a running server follows them."""
 
-    made: ClassVar[list[FollowedStore]] = []
+    made: ClassVar[list["FollowedStore"]] = []
 
     def __init__(self, place, clock, *, elapsed=elapsed_seconds, **keys):
         self.made.append(self)

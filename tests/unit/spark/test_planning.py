@@ -1,14 +1,13 @@
 """Plans of change data and streams: of a range that has not begun, and of more files than a driver keeps."""
 
-from __future__ import annotations
-
 import json
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 from pyspark.sql.types import StructType
+from support.gateway_process import RunningGateway
 from support.scripted_server import HEAD, listening
 from tables.demo import CITIES, ORDER_CHANGES, ORDERS, in_any_order
 
@@ -22,9 +21,6 @@ from gateway.spark.read.planning import NothingNew, list_version, plan_changes, 
 from gateway.spark.read.reading import PagePartition, RangePartition, read_partition
 from gateway.spark.read.schema import CHANGE_FIELDS, shared_schema
 from gateway.spark.read.streaming import ShareStreamReader
-
-if TYPE_CHECKING:
-    from support.gateway_process import RunningGateway
 
 GIVEN = {
     "profile": '{"endpoint": "http://h/p/", "bearerToken": "secret"}',
