@@ -103,12 +103,12 @@ def python_license(name: str, installed: Path) -> str:
     return " AND ".join(names) or "unknown"
 
 
-def rust_components(metadata: Mapping[str, Any], lock: Path = ROOT / "Cargo.lock") -> list[Component]:
+def rust_components(metadata: Mapping[str, Any]) -> list[Component]:
     """Return the crates that the native module is linked from or built by, of `cargo metadata`."""
     packages, nodes = _packages_and_nodes(metadata)
     checksums = {
         (package["name"], package["version"]): package.get("checksum")
-        for package in tomllib.loads(lock.read_text())["package"]
+        for package in tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
     }
 
     def component(one: str) -> Component:

@@ -24,11 +24,11 @@ SCOPE = f"{AUDIENCE}/.default"
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
-def token(seconds: int, *, audience: str = AUDIENCE) -> str:
+def token(seconds: int) -> str:
     """An access token of the tests' identity."""
     now = int(time.time())
     claims = {
-        "aud": audience,
+        "aud": AUDIENCE,
         "iss": f"https://sts.windows.net/{TENANT}/",
         "iat": now,
         "nbf": now - 60,

@@ -70,11 +70,9 @@ class Azurite:
 
 
 @contextmanager
-def running(
-    program: Path, directory: Path, pair: Path | None = None, *, port: int | None = None
-) -> Iterator[Azurite]:
+def running(program: Path, directory: Path, pair: Path | None = None) -> Iterator[Azurite]:
     """Runs a server until the block ends, with TLS and bearer tokens if a file has certificate and key."""
-    port = port or free_port()
+    port = free_port()
     server = Azurite(f"{'https' if pair else 'http'}://127.0.0.1:{port}", certificate=pair)
     command = ["node", str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent"]
     command += ["--location", str(directory), "--skipApiVersionCheck", "--disableTelemetry"]

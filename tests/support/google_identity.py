@@ -182,14 +182,14 @@ class GoogleIdentity:
 
     def _impersonation(self, request: Request) -> Response:
         if request.bearer not in self.storage.tokens:
-            return iam_error(403, "Permission 'iam.serviceAccounts.getAccessToken' denied")
+            return iam_error("Permission 'iam.serviceAccounts.getAccessToken' denied")
         ends = datetime.now(UTC) + timedelta(seconds=self.seconds)
         token = self._grant()["access_token"]
         return json_response({"accessToken": token, "expireTime": ends.strftime("%Y-%m-%dT%H:%M:%SZ")})
 
     def _signature(self, request: Request) -> Response:
         if request.bearer not in self.storage.tokens:
-            return iam_error(403, "Permission 'iam.serviceAccounts.signBlob' denied")
+            return iam_error("Permission 'iam.serviceAccounts.signBlob' denied")
         self.signatures += 1
         text = base64.b64decode(json.loads(request.body)["payload"], validate=True)
         signature = self.key.sign(text, padding.PKCS1v15(), hashes.SHA256())
@@ -224,16 +224,14 @@ class GoogleIdentity:
         return {"access_token": token}
 
 
-def google_error(error: str, description: str, status: int = 400) -> Response:
+def google_error(error: str, description: str) -> Response:
     """An error of a token endpoint."""
-    return json_response({"error": error, "error_description": description}, status)
+    return json_response({"error": error, "error_description": description}, 400)
 
 
-def iam_error(status: int, message: str) -> Response:
+def iam_error(message: str) -> Response:
     """An error of IAM."""
-    return json_response(
-        {"error": {"code": status, "message": message, "status": "PERMISSION_DENIED"}}, status
-    )
+    return json_response({"error": {"code": 403, "message": message, "status": "PERMISSION_DENIED"}}, 403)
 
 
 def _base64url(text: str) -> bytes:

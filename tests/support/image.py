@@ -68,9 +68,9 @@ class Image:
     healthcheck: list[str]
 
 
-def image_settings(dockerfile: Path = DOCKERFILE) -> Image:
+def image_settings() -> Image:
     """Read the settings of the last stage."""
-    text = re.sub(r"\\\n\s*", " ", dockerfile.read_text()).rpartition("FROM ")[2]
+    text = re.sub(r"\\\n\s*", " ", DOCKERFILE.read_text()).rpartition("FROM ")[2]
 
     def last(instruction: str) -> str:
         return re.findall(rf"^{instruction} (.+)$", text, re.MULTILINE)[-1]

@@ -77,9 +77,9 @@ def free_port() -> int:
         taken.close()
 
 
-def wait_for_port(port: int, process: ServerProcess, seconds: float = START_SECONDS) -> None:
+def wait_for_port(port: int, process: ServerProcess) -> None:
     """Return when a process listens on its port. Raises RuntimeError when the process ends before."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             message = f"the server ended with code {process.returncode}"
@@ -89,7 +89,7 @@ def wait_for_port(port: int, process: ServerProcess, seconds: float = START_SECO
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    message = f"no process listens on port {port} after {seconds} s"
+    message = f"no process listens on port {port} after {START_SECONDS} s"
     raise TimeoutError(message)
 
 

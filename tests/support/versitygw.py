@@ -67,16 +67,14 @@ class VersityGw(S3Server):
 
 
 @contextmanager
-def running(
-    binary: Path, directory: Path, pair: Path | None = None, *, keeps_connections: bool = True
-) -> Iterator[VersityGw]:
+def running(binary: Path, directory: Path, pair: Path | None = None) -> Iterator[VersityGw]:
     """Runs a server over `directory` until the block ends, with TLS if a file has its certificate and key."""
     port = free_port()
     server = VersityGw(f"{'https' if pair else 'http'}://127.0.0.1:{port}", certificate=pair)
     command = [str(binary), "--access", server.access_key_id, "--secret", server.secret_access_key]
     command += ["--region", server.region, "--port", f"127.0.0.1:{port}", "--iam-dir", "", "--quiet"]
     # As S3 and other stores do; this one closes each connection by default.
-    command += ["--keep-alive"] if keeps_connections else []
+    command += ["--keep-alive"]
     if pair:
         command += ["--cert", str(pair), "--key", str(pair)]
     log = directory.with_name(f"{directory.name}.log")

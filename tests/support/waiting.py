@@ -10,9 +10,9 @@ AGREEING = 30
 """Answers on new connections among which is one of each worker: of two surely, of four but for 1 in 1,000."""
 
 
-async def until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
+async def until(condition: Callable[[], object]) -> None:
     """Return when the condition holds. Raises TimeoutError when it does not in time."""
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(WAIT_SECONDS):
         while not condition():
             await asyncio.sleep(0.02)
 

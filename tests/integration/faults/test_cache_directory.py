@@ -59,12 +59,12 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def serving(
-    tmp_path: Path, table: Path, directory: Path, *, workers: int = 1, disk_bytes: int = 1 << 30
+    tmp_path: Path, table: Path, directory: Path, *, workers: int = 1
 ) -> Iterator[tuple[RunningGateway, int]]:
     """A gateway with a cache directory, and the port of its metrics."""
     port = free_port()
     admin = {"port": port, "tokenSha256": hashlib.sha256(OPERATOR.encode()).hexdigest()}
-    cache = {"directory": str(directory), "diskBytes": disk_bytes}
+    cache = {"directory": str(directory), "diskBytes": 1 << 30}
     section = {"admin": admin, "cache": cache, "drainDelaySeconds": 0}
     with running_gateway(tmp_path, [share("s", {"t": str(table)})], section, workers=workers) as gateway:
         # The operator's listener comes when all workers are there.

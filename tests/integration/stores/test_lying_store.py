@@ -32,9 +32,9 @@ def of_listings(change: Callable[[bytes], bytes]) -> Lie:
     return lie
 
 
-def of_commit(change: Callable[[Response], Response], version: int = COMMITS // 2) -> Lie:
+def of_commit(change: Callable[[Response], Response]) -> Lie:
     """Change one commit."""
-    name = f"{version:020}.json"
+    name = f"{COMMITS // 2:020}.json"
     return lambda request, answer: change(answer) if request.path.endswith(name) else answer
 
 

@@ -146,7 +146,7 @@ def test_check_opens_a_url_of_each_key_of_google(  # noqa: PLR0917 - fixtures
     (row,) = (line for line in printed.splitlines() if "gs://bucket/\t" in line)
     assert [cell.strip() for cell in row.split("\t")][3:] == ["yes"] * 4
     if identity == "iam":
-        monkeypatch.setattr(google, "_signature", lambda _: iam_error(403, "hidden"))
+        monkeypatch.setattr(google, "_signature", lambda _: iam_error("hidden"))
         assert main(["check", "-c", str(file)]) == 1
         printed = capsys.readouterr().out
         (row,) = (line for line in printed.splitlines() if "gs://bucket/\t" in line)

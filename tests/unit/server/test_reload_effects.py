@@ -174,12 +174,12 @@ async def files_on_a_page(live: Live) -> Any:
     return sum("file" in line for line in (await live.query(maxFiles=100))[1:])
 
 
-def status_after(seconds: int, **body: Any) -> Seen:
-    """Of a token that is made now, so many seconds later."""
+def status_later(**body: Any) -> Seen:
+    """Of a token that is made now, 20 seconds later."""
 
     async def seen(live: Live) -> Any:
         ending = (await live.query(**body))[-1]["endStreamAction"]
-        live.clock.now_ms += seconds * 1000
+        live.clock.now_ms += 20_000
         token = {"pageToken": ending["nextPageToken"]} | body if "maxFiles" in body else {}
         return (await live.query(**(token or {"refreshToken": ending["refreshToken"]})))[0]
 
@@ -448,8 +448,8 @@ AT_ONCE: Mapping[str, Row] = {
     ),
     "preSignedUrlTimeoutSeconds": Row(1800, 2400, life_of_a_url, (1800, 2400)),
     "queryTablePageSizeLimit": Row(100, 2, files_on_a_page, (4, 2)),
-    "queryTablePageTokenTtlMs": Row(60_000, 5_000, status_after(20, maxFiles=1), (200, 400)),
-    "refreshTokenTtlMs": Row(60_000, 5_000, status_after(20, includeRefreshToken=True), (200, 400)),
+    "queryTablePageTokenTtlMs": Row(60_000, 5_000, status_later(maxFiles=1), (200, 400)),
+    "refreshTokenTtlMs": Row(60_000, 5_000, status_later(includeRefreshToken=True), (200, 400)),
     "requestTimeoutSeconds": Row(300, 200, calls("_call_seconds"), (300, 200)),
     "evaluatePredicateHints": Row(
         False, True, header("delta-sharing-hint-status", None, **SQL), (None, "ok")

@@ -40,8 +40,8 @@ def answers() -> Iterator[Answers]:
         yield mine
 
 
-def listed(answers: Answers, name: str, *, place: str = "old", expires_ms: int | None = None) -> DataFile:
-    url = f"{answers.url}/{place}/{name}?signature=s"
+def listed(answers: Answers, name: str, *, expires_ms: int | None = None) -> DataFile:
+    url = f"{answers.url}/old/{name}?signature=s"
     return DataFile(FileKind.SNAPSHOT, name, url, 4, {}, expires_ms=expires_ms)
 
 

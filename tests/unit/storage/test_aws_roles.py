@@ -70,8 +70,8 @@ class Lending(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def lending(handler: type[BaseHTTPRequestHandler] = Lending) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+def lending() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Lending)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:

@@ -216,7 +216,7 @@ def test_a_user_can_only_read(
         ("service", google_error("invalid_grant", f"iat {HIDDEN}"), "the clock of this machine", False),
         ("service", google_error("odd", HIDDEN), "it answers with an error", False),
         ("federated", google_error("invalid_target", HIDDEN), "the audience of the federation", True),
-        ("impersonated", iam_error(403, HIDDEN), "roles/iam.serviceAccountTokenCreator", True),
+        ("impersonated", iam_error(HIDDEN), "roles/iam.serviceAccountTokenCreator", True),
     ],
 )
 def test_a_refusal_says_who_mends_it_and_nothing_secret(  # noqa: PLR0917 - the cases
