@@ -1,21 +1,14 @@
 """The protocol client of the source, against a server with prepared answers."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
-from support.scripted_server import HEAD, Answers, file_line, listening
+from support.scripted_server import HEAD, Answers, file_line
 
 from gateway.client.actions import UnsupportedTable, parse_file, parse_head
 from gateway.client.pages import Query, RawPage
 from gateway.client.transport import MALFORMED, HttpError, Transport
 from gateway.spark.read.tasks import append_tasks, change_tasks
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with listening() as mine:
-        yield mine
 
 
 def marked_page(statistics: str | None, **vector: object) -> RawPage:

@@ -1,22 +1,15 @@
 """Lists of a server: over all pages, with retries, and never cut short in silence."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.scripted_server import Answers, listening
+from support.scripted_server import Answers
 
 from gateway.client.profile import Profile
 from gateway.client.server import Server
 from gateway.client.table_name import TableName
 from gateway.client.transport import HttpError, Retries, Transport
-
-
-@pytest.fixture
-def answers() -> Iterator[Answers]:
-    with listening() as mine:
-        yield mine
 
 
 def server(answers: Answers) -> Server:

@@ -25,12 +25,6 @@ from gateway.client.transport import (
 
 
 @pytest.fixture
-def answers() -> Iterator[Answers]:
-    with listening() as mine:
-        yield mine
-
-
-@pytest.fixture
 def other() -> Iterator[Answers]:
     with listening() as mine:
         yield mine
