@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
+from typing import Any
 
 import pytest
 from support.waiting import until
@@ -12,6 +13,12 @@ from gateway.limits.admission import LimitExceeded, LimitKind
 from gateway.limits.memory import FROM_MEMORY, MemoryGate
 
 NUMBERS = count()
+
+
+def gate_of(limit_bytes: int, stream_bytes: int, resident: list[int], **options: Any) -> MemoryGate:
+    """A gate of a process whose memory the test sets, with a short queue."""
+    options = {"queue_length": 4, "queue_seconds": 0.02, "resident_bytes": lambda: resident[0], **options}
+    return MemoryGate(limit_bytes, stream_bytes=stream_bytes, **options)
 
 
 @asynccontextmanager
@@ -26,7 +33,7 @@ async def admitted_stream(gate: MemoryGate, recipient: str | None = None) -> Asy
 
 
 async def test_a_large_answer_takes_the_memory_of_several_streams():
-    gate = MemoryGate(100, stream_bytes=20, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 50)
+    gate = gate_of(100, 20, [50])
     async with admitted_stream(gate):
         taken = await gate.enter_stream("alice", 2)
         assert (taken.bytes, gate.used_bytes) == (40, 60)
@@ -38,9 +45,7 @@ async def test_a_large_answer_takes_the_memory_of_several_streams():
 
 async def test_a_stream_is_admitted_at_once_only_where_nothing_has_to_wait():
     resident = [50]
-    gate = MemoryGate(
-        100, stream_bytes=40, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
-    )
+    gate = gate_of(100, 40, resident)
     first = gate.enter_stream_at_once("alice")
     assert first is not None
     assert first.bytes == 40
@@ -57,7 +62,7 @@ async def test_a_stream_is_admitted_at_once_only_where_nothing_has_to_wait():
 
 
 async def test_answers_from_memory_have_a_part_that_those_of_logs_leave_them():
-    gate = MemoryGate(160, stream_bytes=70, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
+    gate = gate_of(160, 70, [0])
     async with admitted_stream(gate), admitted_stream(gate):
         with pytest.raises(LimitExceeded):
             await gate.enter_stream("alice")
@@ -82,7 +87,7 @@ async def test_answers_from_memory_have_a_part_that_those_of_logs_leave_them():
 
 
 async def test_answers_from_memory_may_have_what_no_answer_of_a_log_waits_for():
-    gate = MemoryGate(160, stream_bytes=70, queue_length=4, queue_seconds=1, resident_bytes=lambda: 0)
+    gate = gate_of(160, 70, [0], queue_seconds=1)
     unread = [gate.enter_stream_at_once(f"r{number}", FROM_MEMORY) for number in range(40)]
     assert [stream is not None for stream in unread] == [True] * 40
     assert (gate.used_bytes, gate.enter_stream_at_once("late", FROM_MEMORY)) == (160, None)
@@ -95,7 +100,7 @@ async def test_answers_from_memory_may_have_what_no_answer_of_a_log_waits_for():
 
 
 async def test_an_answer_from_memory_runs_alone_in_a_full_process():
-    gate = MemoryGate(100, stream_bytes=80, queue_length=4, queue_seconds=5, resident_bytes=lambda: 101)
+    gate = gate_of(100, 80, [101], queue_seconds=5)
     alone = await gate.enter_stream("alice", FROM_MEMORY)
     others = [asyncio.ensure_future(gate.enter_stream(name, FROM_MEMORY)) for name in ("bob", "carol")]
     await asyncio.sleep(0.01)
@@ -113,9 +118,7 @@ async def test_an_answer_from_memory_runs_alone_in_a_full_process():
 
 async def test_a_stream_from_before_the_excess_does_not_take_the_place_of_the_one_that_runs():
     resident = [50]
-    gate = MemoryGate(
-        160, stream_bytes=70, queue_length=4, queue_seconds=0.5, resident_bytes=lambda: resident[0]
-    )
+    gate = gate_of(160, 70, resident, queue_seconds=0.5)
     before = await gate.enter_stream("alice", FROM_MEMORY)
     resident[0] = 161
     alone = await gate.enter_stream("bob", FROM_MEMORY)
@@ -130,9 +133,7 @@ async def test_a_stream_from_before_the_excess_does_not_take_the_place_of_the_on
 
 async def test_streams_that_wait_in_a_full_process_run_together_once_it_is_below_its_limit():
     resident = [101]
-    gate = MemoryGate(
-        100, stream_bytes=10, queue_length=4, queue_seconds=5, resident_bytes=lambda: resident[0]
-    )
+    gate = gate_of(100, 10, resident, queue_seconds=5)
     # A slow reader.
     alone = await gate.enter_stream("alice")
     waiting = [asyncio.ensure_future(gate.enter_stream(name)) for name in ("alice", "bob", "carol")]
@@ -148,9 +149,7 @@ async def test_streams_that_wait_in_a_full_process_run_together_once_it_is_below
 
 async def test_a_stream_that_ran_alone_lets_others_run_once_the_process_is_below_its_limit():
     resident = [101]
-    gate = MemoryGate(
-        100, stream_bytes=10, queue_length=4, queue_seconds=0.2, resident_bytes=lambda: resident[0]
-    )
+    gate = gate_of(100, 10, resident, queue_seconds=0.2)
     for streams, needed_bytes in ((1, 10), (FROM_MEMORY, 1)):
         alone = await gate.enter_stream("alice", streams)
         waiting = asyncio.create_task(gate.enter_stream("bob"))
@@ -173,9 +172,7 @@ async def test_a_stream_that_ran_alone_lets_others_run_once_the_process_is_below
 
 async def test_a_stream_that_was_admitted_late_does_not_run_alone():
     resident = [101]
-    gate = MemoryGate(
-        100, stream_bytes=10, queue_length=4, queue_seconds=5, resident_bytes=lambda: resident[0]
-    )
+    gate = gate_of(100, 10, resident, queue_seconds=5)
     first = await gate.enter_stream("alice")
     second = asyncio.create_task(gate.enter_stream("bob"))
     await asyncio.sleep(0.1)
@@ -186,9 +183,7 @@ async def test_a_stream_that_was_admitted_late_does_not_run_alone():
 
 async def test_a_query_that_does_not_fit_waits_or_is_refused():
     resident = [50]
-    gate = MemoryGate(
-        100, stream_bytes=60, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: resident[0]
-    )
+    gate = gate_of(100, 60, resident)
     async with admitted_stream(gate):
         assert gate.used_bytes == 60
         with pytest.raises(LimitExceeded) as refused:
@@ -210,14 +205,7 @@ async def test_under_pressure_caches_are_released_and_waiting_streams_are_admitt
         resident[0] -= 150
         return True
 
-    gate = MemoryGate(
-        250,
-        stream_bytes=1,
-        queue_length=3,
-        queue_seconds=5,
-        resident_bytes=lambda: resident[0],
-        relieve=relieve,
-    )
+    gate = gate_of(250, 1, resident, queue_length=3, queue_seconds=5, relieve=relieve)
 
     async def one():
         async with admitted_stream(gate):
@@ -231,7 +219,7 @@ async def test_under_pressure_caches_are_released_and_waiting_streams_are_admitt
 
 
 async def test_the_memory_gate_keeps_count_of_running_streams_over_reloads():
-    gate = MemoryGate(120, stream_bytes=60, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
+    gate = gate_of(120, 60, [0])
     async with admitted_stream(gate):
         gate.configure(120, stream_bytes=30, queue_length=4, queue_seconds=0.02)
         assert gate.used_bytes == 60
@@ -257,14 +245,7 @@ async def test_streams_run_one_at_a_time_while_nothing_more_can_be_freed():
         cached[0] = max(0, cached[0] - 1)
         return had_some
 
-    gate = MemoryGate(
-        100,
-        stream_bytes=10,
-        queue_length=4,
-        queue_seconds=5,
-        resident_bytes=lambda: resident[0],
-        relieve=relieve,
-    )
+    gate = gate_of(100, 10, resident, queue_seconds=5, relieve=relieve)
     most = running = 0
 
     async def one() -> None:
@@ -295,14 +276,7 @@ async def test_the_gate_frees_and_opens_without_a_request():
         cached[0] = 0
         return had_some
 
-    gate = MemoryGate(
-        100,
-        stream_bytes=10,
-        queue_length=4,
-        queue_seconds=5,
-        resident_bytes=lambda: resident[0],
-        relieve=relieve,
-    )
+    gate = gate_of(100, 10, resident, queue_seconds=5, relieve=relieve)
     gate.free()
     await until(lambda: cached == [0])
     await until(lambda: gate.free() or gate.is_exhausted)
@@ -313,7 +287,7 @@ async def test_the_gate_frees_and_opens_without_a_request():
 
 
 async def test_one_recipient_leaves_room_for_a_stream_of_another():
-    gate = MemoryGate(120, stream_bytes=30, queue_length=4, queue_seconds=0.05, resident_bytes=lambda: 0)
+    gate = gate_of(120, 30, [0], queue_seconds=0.05)
     async with AsyncExitStack() as unread:
         for _ in range(2):
             await unread.enter_async_context(admitted_stream(gate, "hog"))
@@ -337,7 +311,7 @@ async def test_one_recipient_leaves_room_for_a_stream_of_another():
 
 
 async def test_a_recipient_who_waits_for_others_gives_its_part_back():
-    gate = MemoryGate(120, stream_bytes=50, queue_length=4, queue_seconds=0.02, resident_bytes=lambda: 0)
+    gate = gate_of(120, 50, [0])
     async with admitted_stream(gate), admitted_stream(gate):
         with pytest.raises(LimitExceeded):
             await gate.enter_stream("alice")
