@@ -236,37 +236,15 @@ def refused(components: list[Component]) -> Iterator[Component]:
 
 
 def is_allowed(expression: str, allowed: set[str]) -> bool:
-    """Return whether an SPDX expression can be met by allowed licences. AND binds more than OR."""
-    words = re.findall(r"[()]|[^\s()]+", expression)
-
-    def alternatives() -> bool:
-        met = conjunction()
-        while words and words[0] == "OR":
-            words.pop(0)
-            met = conjunction() or met
-        return met
-
-    def conjunction() -> bool:
-        met = operand()
-        while words and words[0] == "AND":
-            words.pop(0)
-            met = operand() and met
-        return met
-
-    def operand() -> bool:
-        if not words:
-            return False
-        word = words.pop(0)
-        if word == "(":
-            met = alternatives()
-            return bool(words) and words.pop(0) == ")" and met
-        if words and words[0] == "WITH":
-            words.pop(0)
-            word = f"{word} WITH {words.pop(0) if words else ''}"
-        return word in allowed
-
-    met = alternatives()
-    return met and not words
+    """Return whether allowed licences can meet an SPDX expression. AND binds more than OR, as in Python."""
+    operators = {"(": "(", ")": ")", "AND": "and", "OR": "or"}
+    words = re.findall(r"[()]|[^\s()]+(?: WITH [^\s()]+)?", expression)
+    # Of operators, parentheses, True and False alone.
+    condition = " ".join(operators.get(word) or str(word in allowed) for word in words)
+    try:
+        return bool(eval(condition))
+    except (SyntaxError, TypeError):
+        return False
 
 
 def license_list(components: list[Component]) -> str:
