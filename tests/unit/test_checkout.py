@@ -31,15 +31,14 @@ def unbuilt(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_demo_runs_at_the_top_of_a_checkout(unbuilt: Path) -> None:
-    ended = subprocess.run(
-        [COMMAND, "demo", "--once"],
-        cwd=unbuilt,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
+def run(directory: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=directory, env=ENVIRONMENT, capture_output=True, text=True, check=False
     )
+
+
+def test_the_demo_runs_at_the_top_of_a_checkout(unbuilt: Path) -> None:
+    ended = run(unbuilt, COMMAND, "demo", "--once")
     assert ended.returncode == 0, ended.stderr
     assert "demo.default.cities: 8 rows" in ended.stdout
 
@@ -72,14 +71,7 @@ def test_workers_run_at_the_top_of_a_checkout(unbuilt: Path, workers: int) -> No
     ids=" ".join,
 )
 def test_an_unbuilt_checkout_reports_one_line_with_an_action(unbuilt: Path, arguments: list[str]) -> None:
-    ended = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=unbuilt,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run(unbuilt, sys.executable, *arguments)
     assert ended.returncode != 0
     (line,) = ended.stderr.splitlines()
     assert "run `pip install -e .`" in line
@@ -90,14 +82,7 @@ def test_an_unbuilt_checkout_reports_one_line_with_an_action(unbuilt: Path, argu
     "statement", ["import gateway", "from gateway import _native", "import gateway._native"]
 )
 def test_an_import_from_an_unbuilt_checkout_names_an_action(unbuilt: Path, statement: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", statement],
-        cwd=unbuilt,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ended = run(unbuilt, sys.executable, "-c", statement)
     assert ended.returncode != 0
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("ImportError: the native module is not built")
@@ -123,11 +108,5 @@ def test_nothing_names_a_folder_beside_the_checkout() -> None:
 
 
 def test_the_installed_package_runs_at_the_top_of_a_checkout_with_a_safe_path(unbuilt: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-P", "-m", "gateway", "--help"],
-        cwd=unbuilt,
-        env=ENVIRONMENT,
-        capture_output=True,
-        check=False,
-    )
+    ended = run(unbuilt, sys.executable, "-P", "-m", "gateway", "--help")
     assert ended.returncode == 0, ended.stderr
