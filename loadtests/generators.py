@@ -7,6 +7,7 @@ one who waits for a single line. Users with small answers therefore run in a sep
 import csv
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -155,11 +156,7 @@ def find_hey(cache: Path) -> Path | None:
 
 def slope_percent_per_hour(samples: Sequence[tuple[float, int]]) -> float:
     """Return the slope of a line through (second, bytes) in percent of the mean per hour."""
-    count = len(samples)
-    if count < 2:
+    if len(samples) < 2:
         return 0.0
-    mean_second = sum(second for second, _ in samples) / count
-    mean_bytes = sum(size for _, size in samples) / count
-    spread = sum((second - mean_second) ** 2 for second, _ in samples)
-    together = sum((second - mean_second) * (size - mean_bytes) for second, size in samples)
-    return together / spread / mean_bytes * 3600 * 100
+    seconds, sizes = zip(*samples, strict=True)
+    return statistics.linear_regression(seconds, sizes).slope / statistics.fmean(sizes) * 3600 * 100
