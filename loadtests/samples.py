@@ -4,7 +4,6 @@ import statistics
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -36,9 +35,7 @@ class Sampler:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
 

@@ -1,7 +1,7 @@
 """A real S3 server for tests: versitygw verifies SigV4, region and expiry as S3 does."""
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,15 +26,21 @@ class S3Server:
     certificate: Path | None = None
     """The file that a client of an `https` endpoint trusts."""
 
-    def client(self) -> Any:
-        """A boto3 client. Path style: the buckets have no host names here."""
+    def client(self, keys: Mapping[str, str] | None = None, service: str = "s3") -> Any:
+        """A boto3 client, by the server's own keys or by vended ones.
+
+        Path style: the buckets have no host names here.
+        """
+        own = {"accessKeyId": self.access_key_id, "secretAccessKey": self.secret_access_key}
+        keys = keys or own
         return boto3.client(
-            "s3",
+            service,
             endpoint_url=self.endpoint,
             region_name=self.region,
             verify=self.certificate and str(self.certificate),
-            aws_access_key_id=self.access_key_id,
-            aws_secret_access_key=self.secret_access_key,
+            aws_access_key_id=keys["accessKeyId"],
+            aws_secret_access_key=keys["secretAccessKey"],
+            aws_session_token=keys.get("sessionToken"),
             config=Config(
                 signature_version="s3v4",
                 s3={"addressing_style": "path"},

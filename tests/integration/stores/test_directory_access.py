@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from deltalake import DeltaTable
 from support.aws_identity import ROLE
@@ -108,19 +106,6 @@ def vended(gateway: RunningGateway, table: str, *, token: str | None = None) -> 
     return found
 
 
-def client_of(store: S3Server, credentials: dict[str, Any]) -> Any:
-    keys = credentials["awsTempCredentials"]
-    return boto3.client(
-        "s3",
-        endpoint_url=store.endpoint,
-        region_name=store.region,
-        aws_access_key_id=keys["accessKeyId"],
-        aws_secret_access_key=keys["secretAccessKey"],
-        aws_session_token=keys["sessionToken"],
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}),
-    )
-
-
 def status_of(call: Any, **arguments: Any) -> int:
     try:
         call(Bucket=BUCKET, **arguments)
@@ -193,7 +178,7 @@ def test_the_files_of_the_directory_are_those_of_the_urls(
         uris = DeltaTable(credentials["location"], storage_options=options).file_uris()
         # It keeps a percent sign of a key as it is, and encodes other characters.
         assert {*map(unquote, uris)} == {unquote(f"s3://{BUCKET}/{key}") for key in keys}
-    with closing(client_of(store, credentials)) as client:
+    with closing(store.client(credentials["awsTempCredentials"])) as client:
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{TABLES[table]}/")
         listed = {one["Key"] for page in pages for one in page["Contents"]}
         assert keys <= listed
@@ -226,7 +211,7 @@ def test_everything_outside_of_the_directory_and_every_change_is_denied(
 ) -> None:
     root = TABLES[table]
     others = [*(f"{LAKE}/{name}" for name in NEIGHBOURS), "orders", *({*TABLES.values()} - {root})]
-    with closing(client_of(store, vended(gateway, table))) as client:
+    with closing(store.client(vended(gateway, table)["awsTempCredentials"])) as client:
         log = f"{root}/{LOG}"
         assert status_of(client.get_object, Key=log) == 200
         assert status_of(client.list_objects_v2, Prefix=f"{root}/_delta_log/") == 200
@@ -256,7 +241,7 @@ def test_keys_for_a_recipients_networks_work_from_there_alone(
 ) -> None:
     key = f"{TABLES['orders']}/_delta_log/00000000000000000000.json"
     near = vended(gateway, "orders", token=BOB)
-    with closing(client_of(store, near)) as client:
+    with closing(store.client(near["awsTempCredentials"])) as client:
         assert status_of(client.get_object, Key=key) == 200
     entry = S3Entry(
         Location("s3", BUCKET, ""),
@@ -275,7 +260,7 @@ def test_keys_for_a_recipients_networks_work_from_there_alone(
         region=store.region,
     )
     fields = {name: value.reveal() for name, value in far.fields.items()}
-    with closing(client_of(store, {"awsTempCredentials": fields})) as client:
+    with closing(store.client(fields)) as client:
         assert status_of(client.get_object, Key=key) == 403
         assert status_of(client.list_objects_v2, Prefix=f"{TABLES['orders']}/") == 403
 

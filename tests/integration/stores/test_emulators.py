@@ -6,9 +6,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from support.aws_identity import ROLE
 from support.azurite_server import Azurite
@@ -69,15 +67,7 @@ def session(s3_with_sts: S3Server) -> Iterator[Any]:
         "Version": "2012-10-17",
         "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::own/in/*"}],
     }
-    with closing(
-        boto3.client(
-            "sts",
-            endpoint_url=s3_with_sts.endpoint,
-            region_name=s3_with_sts.region,
-            aws_access_key_id=s3_with_sts.access_key_id,
-            aws_secret_access_key=s3_with_sts.secret_access_key,
-        )
-    ) as sts:
+    with closing(s3_with_sts.client(service="sts")) as sts:
         yield sts.assume_role(
             RoleArn=ROLE,
             RoleSessionName="tests",
@@ -94,16 +84,12 @@ def session(s3_with_sts: S3Server) -> Iterator[Any]:
 def test_a_session_is_bound_to_its_policy_and_its_token(
     s3_with_sts: S3Server, session: Any, key: str, token: str | None, expected: str | None
 ) -> None:
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_with_sts.endpoint,
-        region_name=s3_with_sts.region,
-        aws_access_key_id=session["AccessKeyId"],
-        aws_secret_access_key=session["SecretAccessKey"],
-        aws_session_token=session["SessionToken"] if token is None else token,
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
-    )
-    with closing(client):
+    keys = {
+        "accessKeyId": session["AccessKeyId"],
+        "secretAccessKey": session["SecretAccessKey"],
+        "sessionToken": session["SessionToken"] if token is None else token,
+    }
+    with closing(s3_with_sts.client(keys)) as client:
         if expected is None:
             with closing(client.get_object(Bucket="own", Key=key)["Body"]) as body:
                 assert body.read() == CONTENT

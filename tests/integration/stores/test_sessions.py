@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from support.aws_identity import (
     ROLE,
@@ -58,18 +57,10 @@ def store(s3_with_sts: S3Server, demo_tables: Path, tmp_path_factory: pytest.Tem
 
 def issue(store: S3Server, seconds: int) -> Session:
     """Keys of a session that the store verifies."""
-    with closing(
-        boto3.client(
-            "sts",
-            endpoint_url=store.endpoint,
-            region_name=store.region,
-            aws_access_key_id=store.access_key_id,
-            aws_secret_access_key=store.secret_access_key,
-        )
-    ) as client:
-        keys = client.assume_role(RoleArn=ROLE, RoleSessionName="tests", DurationSeconds=max(900, seconds))[
-            "Credentials"
-        ]
+    with closing(store.client(service="sts")) as client:
+        lifetime = max(900, seconds)
+        issued = client.assume_role(RoleArn=ROLE, RoleSessionName="tests", DurationSeconds=lifetime)
+    keys = issued["Credentials"]
     ends = (datetime.now(UTC) + timedelta(seconds=seconds)).replace(microsecond=0)
     return Session(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], ends)
 

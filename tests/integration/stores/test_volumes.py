@@ -5,9 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from support.gateway_process import RunningGateway, running_gateway, storage_with_sessions
 from support.versitygw import S3Server
@@ -45,16 +43,7 @@ def vended(store: S3Server, gateway: RunningGateway) -> Iterator[Any]:
     answer = gateway.request("POST", f"{path}/temporary-volume-credentials")
     assert answer.status == 200, answer.body
     keys = answer.json["awsTempCredentials"]
-    client = boto3.client(
-        "s3",
-        endpoint_url=store.endpoint,
-        region_name=store.region,
-        aws_access_key_id=keys["accessKeyId"],
-        aws_secret_access_key=keys["secretAccessKey"],
-        aws_session_token=keys["sessionToken"],
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
-    )
-    with closing(client):
+    with closing(store.client(keys)) as client:
         yield client
     log = gateway.log.read_text()
     assert keys["secretAccessKey"] not in log
