@@ -91,12 +91,10 @@ def check_networks(field: str, networks: tuple[str, ...]) -> None:
 def check_host(field: str, host: str) -> None:
     """Raise Invalid for a text that is no address and no name: to a name service `*` is 0.0.0.0."""
     with suppress(ValueError):
-        # An address of IPv6 may have a zone.
-        if host.isprintable() and ip_address(host):
-            return
-    with suppress(UnicodeError):
-        if _HOST.fullmatch(host.encode("idna").decode().lower()):
-            return
+        if not _HOST.fullmatch(host.encode("idna").decode().lower()):
+            # An address of IPv6 may have a zone, of any characters.
+            ip_address(host if host.isprintable() else "")
+        return
     raise Invalid(field, f"{shown(host)} is neither an address nor the name of a host")
 
 
