@@ -110,7 +110,6 @@ async def _granted(
 
 
 async def _page(context: RequestContext, items: Sequence[Item], *parts: Callable[..., Any]) -> WholeResponse:
-    """Answer the requested page."""
     made = partial(_made_page, context, items, *parts)
     few = len(items) <= FEW
     return made() if few else await context.state.tables.in_turn(context.required_recipient.name, made)
